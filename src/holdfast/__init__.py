@@ -1,0 +1,1 @@
+"""Holdfast trains reinforcement-learning policies and keeps the run under control."""

@@ -1,0 +1,39 @@
+"""Python threads that run one compiled kernel over disjoint ranges.
+
+Kernels release the GIL, so two threads on two ranges are two cores. Work is cut into one contiguous
+range a thread; a kernel computes each row from that row alone, so the cut never changes a result.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+
+class Threads:
+    """A fixed number of threads; one means a plain call with no pool at all."""
+
+    def __init__(self, count: int = 1) -> None:
+        if count < 1:
+            raise ValueError(f"threads must be at least 1, not {count}")
+        self.count = count
+        self._pool = ThreadPoolExecutor(count - 1, "holdfast-kernel") if count > 1 else None
+
+    def over(self, size: int, work: Callable[[int, int], object]) -> None:
+        """Call `work(lo, hi)` for ranges that cover `[0, size)`; return when all are done."""
+        if self._pool is None or size < 2:
+            work(0, size)
+            return
+        cuts = [size * k // self.count for k in range(self.count + 1)]
+        ranges = list(itertools.pairwise(cuts))
+        futures = [self._pool.submit(work, lo, hi) for lo, hi in ranges[1:]]
+        work(*ranges[0])
+        for future in futures:
+            future.result()
+
+    def close(self) -> None:
+        """Let the threads go."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None

@@ -1,0 +1,152 @@
+"""The world contract: a `gymnasium.vector.VectorEnv` whose `num_envs` are slots.
+
+A *slot* is one agent. Slot `i` belongs to game `i // slots_per_game` and has the role `roles[i]`:
+25 fish of a shoal, pursuer and evader of one game, or a single Mario are the same interface.
+
+Autoreset is SAME_STEP: when a game ends, the observation returned is already the first of its
+next episode. What `step` returns besides the usual arrays stands in `info`:
+
+    info["mask"]        bool [N]      False: this slot carries no decision now (a dead fish, a scripted
+                                      frame); its next action is ignored and it enters no loss
+    info["final_obs"]   [N, ...]      only when a game ended: the last observation of the old episode,
+                                      valid where `info["_final_obs"]` is True
+    info["episodes"]    list[Episode] only when a game ended: one record a game, with its start
+
+`terminations[i]` is True once, when the episode of slot i ends for good; `truncations[i]` when it was
+cut (a time limit, a forced reset) and the learner must bootstrap from `final_obs`.
+
+The loop steps through `step_into`, which writes into the rollout's own rows; `step` is the
+Gymnasium face of the same thing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from holdfast.errors import ConfigError, nearest
+from holdfast.records import F64, Array, Bools, Start
+
+State = dict[str, Any]
+"""Arrays or bytes by name, from which stepping goes on bit for bit."""
+
+
+class World(VectorEnv[Array, Array, Array]):
+    """Base of all worlds. A subclass sets the spaces and implements the abstract methods."""
+
+    games: int
+    slots_per_game: int
+    roles: tuple[str, ...]
+    """Role of each slot, `[N]`."""
+    saves_state = True
+    """False for foreign environments that cannot be saved: their runs resume, but not bit for bit."""
+    value_names: tuple[str, ...] = ()
+    """What `set_value` may turn while the world runs."""
+
+    def __init__(
+        self,
+        *,
+        games: int,
+        slots_per_game: int,
+        roles: Sequence[str],
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+    ) -> None:
+        """Set the counts and spaces; `roles` names the slots of one game."""
+        self.games = games
+        self.slots_per_game = slots_per_game
+        self.roles = tuple(roles) * games
+        self.num_envs = games * slots_per_game
+        self.single_observation_space = observation_space
+        self.single_action_space = action_space
+        self.observation_space = batch_space(observation_space, self.num_envs)
+        self.action_space = batch_space(action_space, self.num_envs)
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    @abstractmethod
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Begin a new episode in every game and return `(obs [N, ...], info)`.
+
+        With an integer, the first episode of game g has the seed `seed + g`; with a sequence, one
+        literal seed a game. Later episodes draw their seeds from these. Without a seed, the streams
+        go on. Queued starts are used before seeds.
+        """
+
+    @abstractmethod
+    def step_into(
+        self,
+        actions: Array,
+        obs: Array,
+        rewards: F64,
+        terminations: Bools,
+        truncations: Bools,
+        mask: Bools,
+    ) -> dict[str, Any]:
+        """Step all slots once, write the five results into the given rows, return `info`."""
+
+    @abstractmethod
+    def get_state(self) -> State:
+        """Return a copy of the whole state: simulator, counters, random positions, queued starts."""
+
+    @abstractmethod
+    def set_state(self, state: State) -> None:
+        """Go on from `state`; the next `step` equals the next step of the world that returned it."""
+
+    @abstractmethod
+    def observe(self) -> tuple[Array, Bools]:
+        """Return the current `(obs, mask)`: what the next action of each slot answers."""
+
+    @abstractmethod
+    def queue_starts(self, slots: Sequence[int], starts: Sequence[Start]) -> None:
+        """Append `starts[k]` to what the next resets of the game of `slots[k]` begin from."""
+
+    @abstractmethod
+    def request_reset(self, slots: Sequence[int]) -> None:
+        """Cut the games of these slots at their next step (truncated, then reset as usual)."""
+
+    def set_value(self, name: str, value: float) -> None:
+        """Set one of `value_names` from the next step (or reset) on."""
+        raise self._unknown_value(name)
+
+    def value(self, name: str) -> float:
+        """Return what the simulator uses now for `name`."""
+        raise self._unknown_value(name)
+
+    def step(self, actions: Array) -> tuple[Array, F64, Bools, Bools, dict[str, Any]]:
+        """Step all slots once into fresh arrays, as Gymnasium does."""
+        n = self.num_envs
+        space = self.single_observation_space
+        obs = np.empty((n, *(space.shape or ())), space.dtype)
+        rewards = np.empty(n, np.float64)
+        terminations, truncations = np.empty(n, np.bool_), np.empty(n, np.bool_)
+        mask = np.empty(n, np.bool_)
+        info = self.step_into(np.asarray(actions), obs, rewards, terminations, truncations, mask)
+        info["mask"] = mask
+        return obs, rewards, terminations, truncations, info
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return `get_state()`: a world is Stateful."""
+        return self.get_state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Call `set_state`."""
+        self.set_state(state)
+
+    def games_of(self, slots: Sequence[int]) -> list[int]:
+        """Return the game of each slot."""
+        return [int(slot) // self.slots_per_game for slot in slots]
+
+    def _unknown_value(self, name: str) -> ConfigError:
+        known = ", ".join(self.value_names) or "none"
+        return ConfigError(
+            f"This world has no value '{name}' that can be turned while it runs. "
+            f"It has: {known}.{nearest(name, self.value_names)}"
+        )
