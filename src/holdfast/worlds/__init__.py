@@ -1,0 +1,32 @@
+"""Worlds by name: ours, any Gymnasium id, or `module:function`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.worlds.contract import World
+
+OURS = {
+    "shoal": ("holdfast.worlds.shoal", "ShoalWorld", "ShoalOptions"),
+    "pursuit": ("holdfast.worlds.pursuit", "PursuitWorld", "PursuitOptions"),
+}
+FOREIGN = ("holdfast.worlds.foreign", "ForeignWorld", "ForeignOptions")
+
+
+def options_type(name: str) -> type:
+    """Return the options dataclass of a world."""
+    module, _, options = OURS.get(name, FOREIGN)
+    kind: type = getattr(
+        importlib.import_module(f"{module}.options" if name in OURS else module), options
+    )
+    return kind
+
+
+def make_world(name: str, options: Any, seed: int = 0) -> World:
+    """Return the world; its first `reset()` uses `seed` unless it is given another."""
+    module, kind, _ = OURS.get(name, FOREIGN)
+    make = getattr(importlib.import_module(module), kind)
+    world: World = make(options, seed=seed) if name in OURS else make(name, options, seed=seed)
+    return world

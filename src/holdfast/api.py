@@ -1,0 +1,96 @@
+"""The Python interface: `holdfast.make`, `holdfast.train`, `holdfast.evaluate`, `holdfast.load_policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.config import resolve
+from holdfast.errors import ConfigError
+from holdfast.learn.policy import Policy
+from holdfast.learn.restore import policy_from_checkpoint
+from holdfast.probes.runner import draw_seeds, run_probe
+from holdfast.records import EvalReport
+from holdfast.run import Outcome, RunDirectory, probe_spec, start
+from holdfast.store.checkpoint import Checkpoint
+from holdfast.tables import build
+from holdfast.worlds import make_world, options_type
+from holdfast.worlds.contract import World
+
+
+def make(name: str, *, seed: int = 0, **options: Any) -> World:
+    """Return a world (a `gymnasium.vector.VectorEnv`), for example `make("shoal", games=64, fish=25)`."""
+    return make_world(name, build(options_type(name), options, "world"), seed)
+
+
+def train(
+    target: str,
+    *,
+    runs_dir: str | Path = "runs",
+    show: Callable[[dict[str, Any]], None] = lambda line: None,
+    say: Callable[[str], None] = print,
+    **settings: Any,
+) -> Outcome:
+    """Train a new run; settings are dotted keys with `__` for the dot: `train("shoal", updates=60)`."""
+    overrides = [(key.replace("__", "."), value) for key, value in settings.items()]
+    return start(resolve(target, overrides), Path(runs_dir), show, say)
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    runs_dir: str | Path = "runs",
+    protocol: str = "",
+    episodes: int | None = None,
+    seed: int | None = None,
+    update: int | None = None,
+    latest: bool = False,
+    deterministic: bool = True,
+) -> EvalReport:
+    """Evaluate a checkpoint (the best one by default) and return the report with intervals."""
+    directory = _directory(run, runs_dir)
+    checkpoint = _checkpoint(directory, update, latest)
+    config = directory.config()
+    if episodes is not None and episodes < 1:
+        raise ConfigError(f"episodes = {episodes} is not allowed. It takes 1 or more.")
+    spec = replace(
+        probe_spec(config),
+        seeds=draw_seeds(
+            config.probe.seed if seed is None else seed, episodes or config.probe.episodes
+        ),
+        deterministic=deterministic,
+        protocol=protocol,
+    )
+    policy = policy_from_checkpoint(checkpoint)
+    env_steps = int(checkpoint.manifest().get("env_steps", 0))
+    return run_probe(spec, policy, checkpoint.update, env_steps)
+
+
+def load_policy(
+    run: str | Path,
+    *,
+    runs_dir: str | Path = "runs",
+    update: int | None = None,
+    latest: bool = False,
+) -> Policy:
+    """Return the frozen policy of a run's best checkpoint (or of `update`, or the newest)."""
+    return policy_from_checkpoint(_checkpoint(_directory(run, runs_dir), update, latest))
+
+
+def _directory(run: str | Path, runs_dir: str | Path) -> RunDirectory:
+    path = Path(run)
+    if (path / "run.toml").is_file():
+        return RunDirectory(path)
+    return RunDirectory.open(Path(runs_dir), str(run))
+
+
+def _checkpoint(directory: RunDirectory, update: int | None, latest: bool) -> Checkpoint:
+    checkpoints = directory.checkpoints()
+    newest = checkpoints.find(update)
+    if update is not None or latest:
+        return newest
+    best = int(newest.manifest().get("best_update", 0))
+    held = {c.update for c in checkpoints.all()}
+    return checkpoints.find(best) if best in held and best > 0 else newest

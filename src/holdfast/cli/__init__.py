@@ -1,0 +1,103 @@
+"""The command line: one file a verb.
+
+    holdfast train shoal --run first --updates 60 --seed 1
+    holdfast resume first
+
+A verb module has `HELP` (one line), `add(parser)` and `run(args, rest) -> int`; `rest` are the words that
+argparse did not know, which are settings. Verbs are imported when they are called, so `holdfast --help`
+answers at once. Deliberate errors become one message and their exit code; anything else is a bug and
+shows its traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from holdfast.errors import HoldfastError, nearest
+
+VERBS = {
+    "train": "train a policy in a world",
+    "resume": "go on with a run that was stopped or killed",
+    "eval": "evaluate a run's policy on fixed seeds",
+    "runs": "list the runs",
+    "ckpt": "show and verify checkpoints",
+    "report": "write a run's plots, clips and report.html",
+    "doctor": "check the machine, or an environment, before a long run",
+    "bench": "measure speed on this machine",
+}
+
+USAGE = """usage: holdfast VERB ...
+
+Holdfast trains reinforcement-learning policies and keeps the run under control.
+
+verbs:
+{verbs}
+
+Type 'holdfast VERB --help' for one verb, for example: holdfast train shoal --help
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that never guesses abbreviations and fails with one line."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(
+            prog=f"holdfast {verb}",
+            description=VERBS[verb],
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        sys.stderr.write(f"error: {message}. Type: {self.prog} --help\n")
+        raise SystemExit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        rows = "\n".join(f"  {verb:<9} {text}" for verb, text in VERBS.items())
+        print(USAGE.format(verbs=rows), end="")
+        return 0
+    if words[0] in ("-V", "--version"):
+        from importlib.metadata import version
+
+        print(f"holdfast {version('holdfast')}")
+        return 0
+    verb = words[0]
+    if verb not in VERBS:
+        sys.stderr.write(
+            f"error: '{verb}' is not a verb.{nearest(verb, VERBS)} Verbs: {', '.join(VERBS)}. "
+            "Type: holdfast --help\n"
+        )
+        return 2
+    module = importlib.import_module(f"holdfast.cli.{verb}")
+    parser = Parser(verb)
+    parser.add_argument("--runs-dir", default="runs", help="directory of the runs (default: runs)")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output"
+    )
+    module.add(parser)
+    args, rest = parser.parse_known_args(words[1:])
+    try:
+        return int(module.run(args, rest))
+    except HoldfastError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def run_main() -> None:
+    """Entry point of the `holdfast` command."""
+    raise SystemExit(main())

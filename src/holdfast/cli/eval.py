@@ -1,0 +1,66 @@
+"""`holdfast eval`: evaluate a run's policy on fixed seeds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from holdfast.cli.settings import no_settings
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", help="name of the run")
+    parser.add_argument("--protocol", default="", help="a named protocol of the world (shoal: v36)")
+    parser.add_argument(
+        "--episodes", type=int, default=0, help="episodes (default: as the run's probe)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed from which the episodes' seeds follow"
+    )
+    parser.add_argument("--update", type=int, default=None, help="checkpoint (default: the best)")
+    parser.add_argument(
+        "--latest", action="store_true", help="the newest checkpoint instead of the best"
+    )
+    parser.add_argument(
+        "--sampled", action="store_true", help="sample actions instead of the best one"
+    )
+    parser.epilog = "Example: holdfast eval first --protocol v36 --episodes 60 --seed 12345 --json"
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    no_settings(rest)
+    from holdfast.api import evaluate
+    from holdfast.errors import ConfigError
+
+    if args.episodes < 0:
+        raise ConfigError(f"--episodes {args.episodes} is not allowed. It takes 1 or more.")
+    report = evaluate(
+        args.run,
+        runs_dir=Path(args.runs_dir),
+        protocol=args.protocol,
+        episodes=args.episodes or None,
+        seed=args.seed,
+        update=args.update,
+        latest=args.latest,
+        deterministic=not args.sampled,
+    )
+    record = {
+        "run": args.run,
+        "update": report.update,
+        "env_steps": report.env_steps,
+        "protocol": args.protocol or None,
+        "deterministic": not args.sampled,
+        **report.metrics,
+        "intervals": {k: list(v) for k, v in report.intervals.items()},
+    }
+    if args.json:
+        print(json.dumps(record))
+        return 0
+    print(f"{args.run}, update {report.update}, {len(report.seeds)} episodes", file=sys.stderr)
+    for name, value in report.metrics.items():
+        interval = report.intervals.get(name)
+        spread = f"   [{interval[0]:.4f}, {interval[1]:.4f}]" if interval else ""
+        print(f"{name:<26} {value:10.4f}{spread}")
+    return 0

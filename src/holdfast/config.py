@@ -1,0 +1,266 @@
+"""The settings of a run: presets, then a TOML file, then dotted overrides; resolved once, then frozen.
+
+    [run]      name, seed, updates, ...          holdfast train shoal --updates 60
+    [world]    name, and the world's own options  holdfast train shoal --games 16 --fish 10
+    [learner]  PPO and the network                holdfast train shoal --learner.lr 1e-3
+    [probe]    evaluation during training         holdfast train shoal --probe.every 10
+    [guards]   one table a guard                  holdfast train shoal --guards.plateau.patience 50
+
+A key without a section is looked up in run, world, learner, probe, in this order; `--run NAME` is
+`run.name`, `--learner KIND` is `learner.kind` and `--threads N` is `learner.threads`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from holdfast.errors import ConfigError
+from holdfast.guards import GuardsConfig
+from holdfast.learn.options import LearnerConfig
+from holdfast.presets import preset
+from holdfast.tables import build, flatten, text, unknown_key
+from holdfast.worlds import options_type
+
+SECTIONS = ("run", "world", "learner", "probe", "guards")
+SHORT = {"run": "run.name", "learner": "learner.kind", "threads": "learner.threads"}
+CHANGEABLE = {
+    "run.updates",
+    "run.max_minutes",
+    "run.keep_last",
+    "run.keep_every",
+    "run.tensorboard",
+}
+"""What may differ when a run is resumed."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Length, seed and record keeping of a run."""
+
+    name: str = ""
+    """Name of the run directory; letters, digits, '.', '_' and '-'. Empty takes the world and the time."""
+    seed: Annotated[int, Meta(ge=0, lt=2**63)] = 1
+    """Root seed; the whole run follows from it."""
+    updates: Annotated[int, Meta(ge=1)] = 100
+    """Updates to make: one rollout and one learner step each."""
+    env_steps: Annotated[int, Meta(ge=0)] = 0
+    """Length in steps of all slots together; above 0 it sets `updates`."""
+    stagger: Annotated[int, Meta(ge=0)] = 0
+    """Steps over which the games are cut once, group by group, at the start of the run, so that games of
+    equal length do not stay in step with each other; 0 is off."""
+    max_minutes: Annotated[float, Meta(ge=0)] = 0.0
+    """Stop cleanly after this time; 0 is no limit."""
+    checkpoint_every: Annotated[int, Meta(ge=1)] = 10
+    """Updates between checkpoints."""
+    keep_last: Annotated[int, Meta(ge=1)] = 3
+    """Newest checkpoints that are kept."""
+    keep_every: Annotated[int, Meta(ge=0)] = 10
+    """Every n-th checkpoint is kept for good; 0 keeps none."""
+    tensorboard: bool = True
+    """Write TensorBoard event files to the run directory."""
+
+
+@dataclass(frozen=True)
+class ProbeConfig:
+    """Evaluation on fixed seeds during training and at the end."""
+
+    every: Annotated[int, Meta(ge=0)] = 20
+    """Updates between probes; 0 probes at the end only."""
+    episodes: Annotated[int, Meta(ge=1)] = 12
+    """Episodes of one probe."""
+    seed: Annotated[int, Meta(ge=0)] = 411232
+    """Seed from which the seeds of the episodes are drawn."""
+    deterministic: bool = True
+    """Play the best action instead of a sampled one."""
+    best_by: str = ""
+    """Metric by which the best checkpoint is chosen; empty takes the world's main metric."""
+
+
+@dataclass(frozen=True)
+class WorldChoice:
+    """Which world, with which options."""
+
+    name: str
+    """`shoal`, a Gymnasium id such as `CartPole-v1`, or `module:function`."""
+    options: Any
+    """The world's own frozen options."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that fixes a run."""
+
+    world: WorldChoice
+    run: RunConfig = field(default_factory=RunConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    guards: GuardsConfig = field(default_factory=GuardsConfig)
+
+
+Tables = dict[str, dict[str, Any]]
+
+
+def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
+    """Return the config for a world's name or a TOML file, with overrides on top."""
+    tables = read_toml(Path(target)) if target.endswith(".toml") else {"world": {"name": target}}
+    name = tables.get("world", {}).get("name")
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f'{target}: [world] needs a name, for example: name = "shoal"')
+    merged = merge(preset(name), tables)
+    if "updates" in tables.get("run", {}) and "env_steps" not in tables["run"]:
+        merged["run"].pop("env_steps", None)
+    options = options_type(name)
+    for key, value in overrides:
+        place(merged, key, value, options)
+        if key.removeprefix("run.") == "updates":
+            merged["run"].pop("env_steps", None)
+    return from_tables(merged)
+
+
+def from_tables(tables: Mapping[str, Any]) -> Config:
+    """Return the config that complete tables describe."""
+    unknown = [key for key in tables if key not in SECTIONS]
+    if unknown:
+        raise ConfigError(unknown_key("", unknown[0], list(SECTIONS)))
+    world = dict(tables.get("world", {}))
+    name = world.pop("name")
+    return Config(
+        world=WorldChoice(name, build(options_type(name), world, "world")),
+        run=build(RunConfig, tables.get("run", {}), "run"),
+        learner=build(LearnerConfig, tables.get("learner", {}), "learner"),
+        probe=build(ProbeConfig, tables.get("probe", {}), "probe"),
+        guards=build(GuardsConfig, tables.get("guards", {}), "guards"),
+    )
+
+
+def read_toml(path: Path) -> Tables:
+    """Return the tables of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(
+            f"The config file {path} is not there. Give a world's name (shoal), a Gymnasium id "
+            "(CartPole-v1), 'module:function', or the path of a TOML file."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The config file {path} cannot be read: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"The config file {path} is not valid TOML: {error}.") from None
+
+
+def merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `top` laid over it, table by table."""
+    merged = dict(base)
+    for key, value in top.items():
+        old = merged.get(key)
+        merged[key] = (
+            merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
+    return merged
+
+
+def place(tables: dict[str, Any], key: str, value: Any, options: type) -> None:
+    """Put one override at its place; a key without a section is looked up in order."""
+    sections = {
+        "run": RunConfig,
+        "world": options,
+        "learner": LearnerConfig,
+        "probe": ProbeConfig,
+        "guards": GuardsConfig,
+    }
+    key = SHORT.get(key.replace("-", "_"), key.replace("-", "_"))
+    parts = key.split(".")
+    if len(parts) == 1:
+        homes = [s for s in SECTIONS[:4] if key in names(sections[s])]
+        if not homes:
+            known = [n for s in SECTIONS[:4] for n in names(sections[s])]
+            raise ConfigError(unknown_key("", key, known))
+        parts = [homes[0], key]
+    if parts[0] not in sections:
+        raise ConfigError(unknown_key("", parts[0], list(SECTIONS)))
+    kind: Any = sections[parts[0]]
+    table = tables.setdefault(parts[0], {})
+    for depth, part in enumerate(parts[1:-1], 1):
+        if part not in names(kind):
+            raise ConfigError(unknown_key(".".join(parts[:depth]), part, names(kind)))
+        default = next(f for f in fields(kind) if f.name == part).default_factory
+        kind = default
+        table = table.setdefault(part, {})
+    last = parts[-1]
+    if not is_dataclass(kind) or last not in names(kind):
+        raise ConfigError(unknown_key(".".join(parts[:-1]), last, names(kind)))
+    table[last] = value
+
+
+def names(kind: Any) -> list[str]:
+    """Return the field names of a dataclass."""
+    return [f.name for f in fields(kind)] if is_dataclass(kind) else []
+
+
+def leaves(config: Config) -> dict[str, Any]:
+    """Return every setting by its dotted key."""
+    found = {"world.name": config.world.name}
+    found.update(flatten(config.world.options, "world"))
+    for section in ("run", "learner", "probe", "guards"):
+        found.update(flatten(getattr(config, section), section))
+    return found
+
+
+def to_toml(config: Config) -> str:
+    """Return the resolved config as TOML that `read_toml` gives back."""
+    tables: dict[str, list[str]] = {}
+    for key, value in leaves(config).items():
+        section, _, name = key.rpartition(".")
+        tables.setdefault(section, []).append(f"{name} = {_toml(value)}")
+    return "\n".join(f"[{name}]\n" + "\n".join(rows) + "\n" for name, rows in tables.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return repr(value) if value is not None else '"none"'
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """Return one line for every setting that differs."""
+    before, after = leaves(old), leaves(new)
+    return [
+        f"{key}: {text(before.get(key))} -> {text(after.get(key))}"
+        for key in sorted(set(before) | set(after))
+        if before.get(key) != after.get(key)
+    ]
+
+
+def with_changes(config: Config, overrides: Sequence[tuple[str, Any]]) -> Config:
+    """Return the config of a resumed run; only `CHANGEABLE` settings may differ."""
+    tables = tomllib.loads(to_toml(config))
+    for key, value in overrides:
+        place(tables, key, value, type(config.world.options))
+    changed = from_tables(tables)
+    refused = [
+        line for line in differences(config, changed) if line.split(":")[0] not in CHANGEABLE
+    ]
+    if refused:
+        raise ConfigError(
+            "These settings cannot change when a run is resumed:\n  "
+            + "\n  ".join(refused)
+            + f"\nWhat may change: {', '.join(sorted(CHANGEABLE))}. "
+            "For the rest, start a new run with 'holdfast train'."
+        )
+    return changed
+
+
+def named(config: Config, name: str) -> Config:
+    """Return the config with the run's name set."""
+    return replace(config, run=replace(config.run, name=name))

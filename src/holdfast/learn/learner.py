@@ -1,0 +1,226 @@
+"""The learner contract and all that is the same in every implementation.
+
+One update of the loop:
+
+    learner.begin(rollout)            draw the action noise of the whole rollout
+    learner.act(rollout, t)           normalise obs[t], write action, log-probability and value
+    learner.values_of(obs)            value of observations outside the rollout (cut episodes)
+    learner.update(rollout)           bootstrap, advantages, minibatches, gradient steps; metrics
+
+Actions are sampled from noise that NumPy drew beforehand, minibatches are index permutations that NumPy
+drew too, and the first parameters come from `spec.initial_parameters`: two implementations given the
+same seed see the same numbers and differ only by rounding.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.errors import ConfigError, nearest
+from holdfast.learn.normalise import ObsNorm, RewardNorm
+from holdfast.learn.options import LearnerConfig
+from holdfast.learn.policy import Policy, to_box
+from holdfast.learn.returns import explained_variance, gae
+from holdfast.learn.spec import NetSpec, initial_parameters
+from holdfast.records import F32, Array, Rollout
+from holdfast.rng import Streams
+
+Index = npt.NDArray[np.int32]
+
+
+class Learner(ABC):
+    """One policy and value function that learn from rollouts."""
+
+    value_names = ("lr", "lr_scale", "entropy", "clip")
+    """What `set_value` may turn between updates; the step size is `lr * lr_scale`."""
+
+    def __init__(
+        self,
+        spec: NetSpec,
+        config: LearnerConfig,
+        streams: Streams,
+        slots: int,
+        name: str = "policy",
+    ) -> None:
+        self.spec, self.config, self.streams, self.name = spec, config, streams, name
+        self.threads = config.threads or os.cpu_count() or 1
+        self.norm = ObsNorm(spec.obs_size) if config.normalise_obs else None
+        self.reward_norm = RewardNorm(slots, config.gamma) if config.normalise_rewards else None
+        self.settings = {
+            "lr": config.lr,
+            "lr_scale": 1.0,
+            "entropy": config.entropy,
+            "clip": config.clip,
+        }
+        self.load_parameters(initial_parameters(spec, streams[f"{name}/init"], config.log_std))
+
+    def new_rollout(self, slots: int) -> Rollout:
+        """Return empty arrays of the right shapes for `slots` slots."""
+        spec = self.spec
+        return Rollout.empty(
+            self.config.steps,
+            slots,
+            (spec.obs_size,),
+            np.float32,
+            spec.action_shape,
+            spec.action_dtype,
+            spec.noise_size,
+        )
+
+    def begin(self, rollout: Rollout) -> None:
+        """Draw the noise of all actions of the coming rollout."""
+        rng = self.streams[f"{self.name}/actions"]
+        if self.spec.action == "gaussian":
+            rng.standard_normal(dtype=np.float32, out=rollout.noise)
+        else:
+            rng.random(dtype=np.float32, out=rollout.noise)
+
+    def act(self, rollout: Rollout, t: int) -> Array:
+        """Fill row t (normalised obs, action, log-probability, value); return the world's actions."""
+        obs = rollout.obs[t]
+        if self.norm is not None:
+            self.norm.apply_in_place(obs, rollout.mask[t])
+        actions = rollout.actions[t]
+        self._forward(obs, rollout.noise[t], actions, rollout.log_probs[t], rollout.values[t])
+        return to_box(self.spec, actions) if self.spec.action == "gaussian" else actions
+
+    def values_of(self, obs: Array) -> F32:
+        """Return the value of raw observations `[n, D]`."""
+        rows = np.asarray(obs, np.float32)
+        return self._values(self.norm.apply(rows) if self.norm is not None else rows)
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Learn from the rollout; return the update's metrics."""
+        config = self.config
+        rollout.values[-1] = self.values_of(rollout.obs[-1])
+        if self.reward_norm is not None:
+            self.reward_norm.apply_in_place(rollout)
+        gae(
+            rollout.rewards,
+            rollout.values,
+            rollout.terminations,
+            rollout.truncations,
+            rollout.final_values,
+            config.gamma,
+            config.lam,
+            rollout.advantages,
+            rollout.returns,
+        )
+        mask = rollout.mask[:-1]
+        fit = explained_variance(rollout.values, rollout.returns, mask)
+        rows = np.flatnonzero(mask).astype(np.int32)
+        metrics = self._optimise(rollout, *self.minibatches(rows)) if len(rows) > 1 else {}
+        if self.norm is not None:
+            self.norm.merge()
+        metrics["explained_variance"] = fit
+        metrics["samples"] = float(len(rows))
+        metrics["masked_share"] = 1.0 - len(rows) / mask.size
+        metrics.update(self.settings)
+        return metrics
+
+    def minibatches(self, rows: Index) -> tuple[Index, npt.NDArray[np.int64]]:
+        """Return `[epochs, S]` shuffled sample positions and the borders `[M+1]` of the minibatches.
+
+        The S samples of an epoch are cut evenly into about `S / minibatch` parts, so that none is
+        left with too few samples to normalise.
+        """
+        rng = self.streams[f"{self.name}/minibatches"]
+        order = np.stack([rng.permutation(rows) for _ in range(self.config.epochs)])
+        count = max(1, round(len(rows) / self.config.minibatch))
+        borders = np.arange(count + 1, dtype=np.int64) * len(rows) // count
+        return order, borders
+
+    def policy(self) -> Policy:
+        """Return a frozen copy of what the learner plays now."""
+        norm = None
+        if self.norm is not None:
+            norm = ObsNorm(self.spec.obs_size)
+            norm.load_state_dict(self.norm.state_dict())
+        return Policy(self.spec, self.parameters(), norm)
+
+    def set_value(self, name: str, value: float) -> None:
+        """Set one of `value_names` from the next update on."""
+        self.value(name)
+        self.settings[name] = float(value)
+
+    def value(self, name: str) -> float:
+        """Return the setting in use."""
+        if name not in self.settings:
+            raise ConfigError(
+                f"A learner has no value '{name}' that can be turned. "
+                f"It has: {', '.join(self.value_names)}.{nearest(name, self.value_names)}"
+            )
+        return self.settings[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return parameters, optimiser, normalisation and settings."""
+        return {
+            "spec": self.spec.state(),
+            "parameters": self.parameters(),
+            "optimiser": self._optimiser_state(),
+            "norm": self.norm.state_dict() if self.norm is not None else None,
+            "reward_norm": self.reward_norm.state_dict() if self.reward_norm is not None else None,
+            "settings": dict(self.settings),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become the learner that returned `state` (of this or of another implementation)."""
+        self.load_parameters(state["parameters"])
+        self._load_optimiser_state(state["optimiser"])
+        if self.norm is not None:
+            self.norm.load_state_dict(state["norm"])
+        if self.reward_norm is not None:
+            self.reward_norm.load_state_dict(state["reward_norm"])
+        self.settings = {k: float(v) for k, v in state["settings"].items()}
+
+    @abstractmethod
+    def parameters(self) -> dict[str, F32]:
+        """Return copies of all parameters by their torch-style names."""
+
+    @abstractmethod
+    def load_parameters(self, parameters: dict[str, F32]) -> None:
+        """Replace all parameters (names and shapes must match) and leave the optimiser alone."""
+
+    @abstractmethod
+    def _forward(self, obs: F32, noise: F32, actions: Array, log_probs: F32, values: F32) -> None:
+        """Write action, log-probability and value of every row of normalised `obs [n, D]`."""
+
+    @abstractmethod
+    def _values(self, obs: F32) -> F32:
+        """Return the value of every row of normalised `obs [n, D]`."""
+
+    @abstractmethod
+    def _optimise(
+        self, rollout: Rollout, order: Index, borders: npt.NDArray[np.int64]
+    ) -> dict[str, float]:
+        """Make the gradient steps of all minibatches of all epochs; return their mean metrics.
+
+        Keys: policy_loss, value_loss, entropy_mean, approx_kl, clip_fraction, grad_norm,
+        minibatches (how many steps were made).
+        """
+
+    @abstractmethod
+    def _optimiser_state(self) -> dict[str, Any]:
+        """Return `{"step": int, "m": {name: array}, "v": {name: array}}` of Adam."""
+
+    @abstractmethod
+    def _load_optimiser_state(self, state: dict[str, Any]) -> None:
+        """Restore what `_optimiser_state` returned."""
+
+
+def make_learner(
+    spec: NetSpec, config: LearnerConfig, streams: Streams, slots: int, name: str = "policy"
+) -> Learner:
+    """Return the learner that `config.kind` asks for."""
+    if config.kind == "torch":
+        from holdfast.learn.ppo import TorchLearner
+
+        return TorchLearner(spec, config, streams, slots, name)
+    from holdfast.learn.fused import FusedLearner
+
+    return FusedLearner(spec, config, streams, slots, name)

@@ -1,0 +1,80 @@
+"""A frozen policy: parameters and normalisation, no optimiser, no torch.
+
+policy = holdfast.load_policy("runs/first")
+actions = policy.act(obs)                 # deterministic
+actions = policy.act(obs, rng=generator)  # sampled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from holdfast.learn.normalise import ObsNorm
+from holdfast.learn.spec import NetSpec
+from holdfast.records import F32, Array
+
+
+class Policy:
+    """Maps observations `[n, D]` to actions that a world takes."""
+
+    def __init__(
+        self, spec: NetSpec, parameters: Mapping[str, F32], norm: ObsNorm | None = None
+    ) -> None:
+        self.spec = spec
+        self.parameters = {k: np.array(v, np.float32) for k, v in parameters.items()}
+        self.norm = norm
+
+    def act(self, obs: Array, rng: np.random.Generator | None = None) -> Array:
+        """Return one action a row: the best one, or a sampled one when `rng` is given."""
+        rows = self._rows(obs)
+        head: Array = self._head("pi", rows)
+        if self.spec.action == "gaussian":
+            if rng is not None:
+                noise = rng.standard_normal(head.shape, np.float32)
+                head = head + np.exp(self.parameters["log_std"]) * noise
+            return to_box(self.spec, head)
+        uniform = None if rng is None else rng.random((len(rows), len(self.spec.nvec)), np.float32)
+        picks = pick_discrete(head, self.spec.nvec, uniform)
+        return picks[:, 0] if self.spec.action == "discrete" else picks
+
+    def values(self, obs: Array) -> F32:
+        """Return the critic's value of each row."""
+        return self._head("vf", self._rows(obs))[:, 0]
+
+    def _rows(self, obs: Array) -> F32:
+        rows = np.asarray(obs, np.float32).reshape(len(obs), -1)
+        return rows if self.norm is None else self.norm.apply(rows)
+
+    def _head(self, head: str, x: F32) -> F32:
+        trunk = "trunk" if self.spec.shared else head
+        p = self.parameters
+        for i in range(len(self.spec.hidden)):
+            x = x @ p[f"{trunk}.{i}.weight"].T + p[f"{trunk}.{i}.bias"]
+            x = np.tanh(x) if self.spec.activation == "tanh" else np.maximum(x, 0)
+        out: F32 = x @ p[f"{head}_out.weight"].T + p[f"{head}_out.bias"]
+        return out
+
+
+def to_box(spec: NetSpec, actions: Array) -> Array:
+    """Return network actions clipped to [-1, 1] and stretched to the bounds of the action space."""
+    low, high = np.asarray(spec.low, np.float32), np.asarray(spec.high, np.float32)
+    return low + (np.clip(actions, -1.0, 1.0) + np.float32(1.0)) * (high - low) / np.float32(2.0)
+
+
+def pick_discrete(logits: F32, nvec: tuple[int, ...], uniform: F32 | None) -> Array:
+    """Return `[n, len(nvec)]` choices: the largest logit, or by inverse CDF of `uniform`."""
+    picks = np.empty((len(logits), len(nvec)), np.int64)
+    first = 0
+    for k, choices in enumerate(nvec):
+        part = logits[:, first : first + choices]
+        if uniform is None:
+            picks[:, k] = part.argmax(1)
+        else:
+            weights = np.exp(part - part.max(1, keepdims=True))
+            cdf = np.cumsum(weights, 1)
+            below = cdf < uniform[:, k : k + 1] * cdf[:, -1:]
+            picks[:, k] = np.minimum(below.sum(1), choices - 1)
+        first += choices
+    return picks

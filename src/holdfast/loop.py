@@ -1,0 +1,291 @@
+"""The loop: collect -> learn -> probe -> guards decide -> apply -> record -> save.
+
+One loop serves every world. It owns the clock of the run (`updates`, `env_steps`), asks the guards what
+should change, is the only one that changes it, and writes down both the decision and the value that was
+read back. Everything that changes is registered by name; a checkpoint is the registry's state after a
+whole update, so a run that was killed goes on from there as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from holdfast.collect import Collector
+from holdfast.config import Config
+from holdfast.errors import GuardStop, StorageError
+from holdfast.guards import Guard
+from holdfast.learn.learner import Learner
+from holdfast.learn.schedule import parse_windows, shape_factor, windowed
+from holdfast.probes.runner import ProbeSpec, main_metric, run_probe
+from holdfast.records import Decision, Episode, EvalReport
+from holdfast.rng import Streams
+from holdfast.state import Registry
+from holdfast.store.checkpoint import Checkpoint, Checkpoints
+from holdfast.store.recorder import Recorder
+from holdfast.worlds.contract import World
+
+WINDOW = 100
+"""Finished episodes over which the episode signals are averaged."""
+
+
+@dataclass
+class Progress:
+    """The clock of a run and its best probe so far."""
+
+    update: int = 0
+    env_steps: int = 0
+    episodes: int = 0
+    best_value: float = -math.inf
+    best_update: int = 0
+    recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    """Facts of the last finished episodes."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**vars(self), "recent": list(self.recent)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.recent = deque(state["recent"], maxlen=WINDOW)
+
+
+class Loop:
+    """One run from its first update to its last."""
+
+    def __init__(
+        self,
+        config: Config,
+        streams: Streams,
+        world: World,
+        learner: Learner,
+        guards: list[Guard],
+        recorder: Recorder,
+        checkpoints: Checkpoints,
+        probe: ProbeSpec,
+        show: Callable[[dict[str, Any]], None] = lambda line: None,
+    ) -> None:
+        self.config, self.streams, self.world, self.learner = config, streams, world, learner
+        self.guards, self.recorder, self.checkpoints = guards, recorder, checkpoints
+        self.probe_spec, self.show = probe, show
+        self.total = total_updates(config, world.num_envs)
+        self.windows = parse_windows(config.learner.entropy_windows)
+        self.best_by = config.probe.best_by or main_metric(config.world.name)
+        self.collector = Collector(world, learner)
+        self.progress = Progress()
+        self.signals: dict[str, Any] = {}
+        self.stopped_by: Decision | None = None
+        self._last_good: dict[str, Any] = {}
+        self._seconds: dict[str, float] = {}
+        self.registry = Registry()
+        self.registry.register("progress", self.progress)
+        self.registry.register("streams", streams)
+        self.registry.register("learner", learner)
+        self.registry.register("world", world)
+        for guard in guards:
+            self.registry.register(f"guard.{guard.name}", guard)
+        self.registry.register("recorder", recorder)
+
+    def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Make updates until the run is done, a guard stops it, or `should_stop` says so."""
+        while self.progress.update < self.total:
+            self.update()
+            if self.stopped_by is not None:
+                raise GuardStop(f"{self.stopped_by.message} [{self.stopped_by.cause}]")
+            if should_stop():
+                return
+
+    def update(self) -> None:
+        """Make one whole update."""
+        began = time.perf_counter()
+        self.schedule()
+        episodes = self.collect()
+        self.learn()
+        self.count(episodes)
+        self.probe()
+        self.decide()
+        self.record(episodes, began)
+        self.save()
+
+    def schedule(self) -> None:
+        """Set what the schedules say for the coming update."""
+        config, done = self.config.learner, self.progress.update / self.total
+        factor = shape_factor(config.lr_schedule, done, config.lr_warmup)
+        self.learner.set_value("lr", config.lr * factor)
+        self.learner.set_value(
+            "entropy", windowed(config.entropy, self.windows, self.progress.update + 1)
+        )
+        groups = self.config.run.stagger // config.steps
+        if self.progress.update < groups:
+            first = range(self.progress.update, self.world.games, groups)
+            self.world.request_reset([g * self.world.slots_per_game for g in first])
+
+    def collect(self) -> list[Episode]:
+        """Fill the rollout."""
+        began = time.perf_counter()
+        episodes = self.collector.collect()
+        self._seconds["collect"] = time.perf_counter() - began
+        return episodes
+
+    def learn(self) -> None:
+        """Update the learner; count what is not finite."""
+        began = time.perf_counter()
+        self._last_good = self.learner.state_dict()
+        metrics = self.learner.update(self.collector.rollout)
+        bad = sum(not math.isfinite(v) for v in metrics.values())
+        bad += sum(int((~np.isfinite(p)).sum()) for p in self.learner.parameters().values())
+        self.signals = {f"train/{name}": value for name, value in metrics.items()}
+        self.signals["health/nonfinite"] = bad
+        self._seconds["learn"] = time.perf_counter() - began
+
+    def count(self, episodes: list[Episode]) -> None:
+        """Advance the clock and average the facts of recent episodes."""
+        progress = self.progress
+        progress.update += 1
+        progress.env_steps += self.collector.rollout.rewards.size
+        progress.episodes += len(episodes)
+        for episode in episodes:
+            facts = {
+                "episode/return_mean": float(episode.returns.mean()),
+                "episode/length_steps": float(episode.steps),
+            }
+            name = self.config.world.name if ":" not in self.config.world.name else "world"
+            facts.update({f"{name}/{k}": float(v) for k, v in episode.facts.items()})
+            progress.recent.append(facts)
+        self.signals["update"] = progress.update
+        self.signals["env_steps"] = progress.env_steps
+        self.signals["episode/count"] = progress.episodes
+        for key in sorted({key for facts in progress.recent for key in facts}):
+            values = [facts[key] for facts in progress.recent if key in facts]
+            self.signals[key] = sum(values) / len(values)
+        for name in self.world.value_names:
+            self.signals[f"world/{name}"] = self.world.value(name)
+
+    def probe(self) -> None:
+        """Evaluate on the fixed seeds when it is time; remember the best."""
+        every, update = self.config.probe.every, self.progress.update
+        due = (every > 0 and update % every == 0) or update == self.total
+        self._seconds["probe"] = 0.0
+        if not due or self.signals["health/nonfinite"]:
+            return
+        began = time.perf_counter()
+        report = run_probe(self.probe_spec, self.learner.policy(), update, self.progress.env_steps)
+        self.recorder.report(report)
+        self.signals.update({f"probe/{k}": v for k, v in report.metrics.items()})
+        self._rank(report)
+        self._seconds["probe"] = time.perf_counter() - began
+
+    def _rank(self, report: EvalReport) -> None:
+        value = report.metrics.get(self.best_by)
+        if value is None:
+            known = ", ".join(sorted(report.metrics))
+            raise StorageError(
+                f"probe.best_by = '{self.best_by}' is not measured. There are: {known}."
+            )
+        if value > self.progress.best_value:
+            self.progress.best_value, self.progress.best_update = value, report.update
+
+    def decide(self) -> None:
+        """Let every guard decide, and apply what it decided."""
+        for guard in self.guards:
+            for decision in guard.step(self.signals):
+                applied = self.apply(decision)
+                self.recorder.decision(self.progress.update, guard.name, decision, applied)
+            self.signals.update({f"guard/{guard.name}/{k}": v for k, v in guard.status().items()})
+
+    def apply(self, decision: Decision) -> Any:
+        """Make one change to the run; return the value read back."""
+        kind = decision.kind
+        if kind == "set_learner":
+            self.learner.set_value(decision.name, decision.value)
+            return self.learner.value(decision.name)
+        if kind == "set_world":
+            self.world.set_value(decision.name, decision.value)
+            return self.world.value(decision.name)
+        if kind == "inject_starts":
+            self.world.queue_starts(decision.slots, decision.value)
+            return len(decision.value)
+        if kind == "force_reset":
+            self.world.request_reset(decision.slots or range(self.world.num_envs))
+            return len(decision.slots) or self.world.num_envs
+        if kind == "rollback":
+            settings = dict(self.learner.settings)
+            self.learner.load_state_dict(self._last_good)
+            self.learner.settings = settings
+            return "last_good"
+        if kind == "stop":
+            self.stopped_by = decision
+        return None
+
+    def record(self, episodes: list[Episode], began: float) -> None:
+        """Write the update's line, its episodes and a heartbeat."""
+        update = self.progress.update
+        for episode in episodes:
+            self.recorder.episode(update, episode)
+        wall = time.perf_counter() - began
+        steps = self.collector.rollout.rewards.size
+        self.signals["time/update_s"] = wall
+        self.signals["time/env_steps_per_s"] = steps / wall
+        self.signals["time/world_s"] = self.collector.world_s
+        self.signals["time/policy_s"] = self.collector.policy_s
+        for name, seconds in self._seconds.items():
+            self.signals[f"time/{name}_s"] = seconds
+        self.recorder.update(self.signals)
+        self.recorder.journal(
+            "update", update, env_steps=self.progress.env_steps, parameters=self.parameter_hash()
+        )
+        lights = {guard.name: guard.light() for guard in self.guards}
+        self.recorder.heartbeat(
+            state="running",
+            update=update,
+            updates=self.total,
+            env_steps=self.progress.env_steps,
+            env_steps_per_s=steps / wall,
+            lights=lights,
+        )
+        self.show({**self.signals, "updates": self.total, "lights": lights})
+
+    def parameter_hash(self) -> str:
+        """Return a short hash of all parameters: two runs that agree here took the same steps."""
+        digest = hashlib.blake2b(digest_size=8)
+        for name, value in sorted(self.learner.parameters().items()):
+            digest.update(name.encode())
+            digest.update(value.tobytes())
+        return digest.hexdigest()
+
+    def save(self, force: bool = False) -> Checkpoint | None:
+        """Write a checkpoint when it is time (or now)."""
+        update = self.progress.update
+        every = self.config.run.checkpoint_every
+        best = self.progress.best_update == update
+        due = update % every == 0 or update == self.total or best or self.stopped_by is not None
+        if not due and not force:
+            return None
+        about = {
+            "env_steps": self.progress.env_steps,
+            "world": self.config.world.name,
+            "run": self.config.run.name,
+            "checkpoint_every": every,
+            "best_update": self.progress.best_update,
+            "learner_threads": self.learner.threads,
+        }
+        keep = frozenset({self.progress.best_update} - {0})
+        return self.checkpoints.save(update, self.registry.state_dict(), about, keep)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from the state of a checkpoint."""
+        self.registry.load_state_dict(state)
+        self.collector.sync()
+
+
+def total_updates(config: Config, slots: int) -> int:
+    """Return how many updates the run makes: `updates`, or enough for `env_steps`."""
+    if config.run.env_steps > 0:
+        return max(1, math.ceil(config.run.env_steps / (slots * config.learner.steps)))
+    return config.run.updates

@@ -1,0 +1,44 @@
+"""Settings that a world starts from when the user says nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SHOAL: dict[str, Any] = {
+    "run": {"updates": 100, "stagger": 500},
+    "world": {"games": 64, "fish": 25},
+    "learner": {
+        "steps": 64,
+        "epochs": 5,
+        "minibatch": 4096,
+        "lr": 2e-3,
+        "lr_schedule": "linear",
+        "entropy": 0.001,
+        "normalise_rewards": True,
+    },
+    "probe": {"every": 20, "episodes": 12},
+    "guards": {"plateau": {"signal": "shoal/survival"}},
+}
+
+FOREIGN: dict[str, Any] = {
+    "run": {"env_steps": 500_000},
+    "world": {"games": 8},
+    "learner": {
+        "steps": 128,
+        "epochs": 10,
+        "minibatch": 256,
+        "lr": 3e-4,
+        "normalise_obs": True,
+        "normalise_rewards": True,
+        "entropy": 0.0,
+    },
+    "probe": {"every": 50, "episodes": 20},
+}
+
+
+def preset(world: str) -> dict[str, Any]:
+    """Return the tables that lie under the user's settings for this world."""
+    chosen = {"shoal": SHOAL}.get(world, FOREIGN)
+    tables = {section: dict(table) for section, table in chosen.items()}
+    tables.setdefault("world", {})["name"] = world
+    return tables

@@ -1,0 +1,142 @@
+"""Probes: play fixed seeds with a frozen policy and measure.
+
+A probe makes a world of its own with one game an episode, so all episodes run at once and each begins
+from a literal seed. What is measured beyond returns and lengths is the world's own matter: a module
+`probes/<world>.py` with `prepare` and `measure`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from holdfast.errors import ConfigError
+from holdfast.probes.stats import bootstrap_mean
+from holdfast.records import Array, Episode, EvalReport
+from holdfast.worlds import OURS, make_world
+from holdfast.worlds.contract import World
+
+SEED_LIMIT = 2**31 - 1
+
+
+class Actor(Protocol):
+    """What a probe needs of a policy."""
+
+    def act(self, obs: Array, rng: np.random.Generator | None = None) -> Array:
+        """Return one action a row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a world's own probe module found."""
+
+    metrics: dict[str, float]
+    samples: dict[str, Sequence[float]]
+    """Per-episode values of the metrics that are means; intervals are made from these."""
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ProbeSpec:
+    """Which world, seeds and manner of play."""
+
+    world: str
+    options: Any
+    seeds: tuple[int, ...]
+    deterministic: bool = True
+    protocol: str = ""
+
+
+def draw_seeds(seed: int, count: int) -> tuple[int, ...]:
+    """Return `count` episode seeds in [0, 2^31 - 2] that follow from one seed."""
+    return tuple(int(s) for s in np.random.default_rng(seed).integers(0, SEED_LIMIT, count))
+
+
+def main_metric(world: str) -> str:
+    """Return the metric by which checkpoints of this world are ranked; higher is better."""
+    module = _module(world)
+    return str(module.MAIN) if module else "return_mean"
+
+
+def run_probe(
+    spec: ProbeSpec,
+    policy: Actor,
+    update: int = 0,
+    env_steps: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> EvalReport:
+    """Play every seed once and return the report."""
+    module = _module(spec.world)
+    options = replace(spec.options, games=len(spec.seeds))
+    if module:
+        options = module.prepare(options, spec.protocol)
+    elif spec.protocol:
+        raise ConfigError(f"{spec.world} has no protocol '{spec.protocol}'; leave --protocol out.")
+    world = make_world(spec.world, options)
+    try:
+        episodes = play(world, policy, spec.seeds, spec.deterministic, progress)
+    finally:
+        world.close()
+    returns = [float(e.returns.mean()) for e in episodes]
+    lengths = [float(e.steps) for e in episodes]
+    metrics = {
+        "return_mean": float(np.mean(returns)),
+        "return_std": float(np.std(returns)),
+        "return_min": float(np.min(returns)),
+        "return_max": float(np.max(returns)),
+        "length_mean": float(np.mean(lengths)),
+        "episodes": float(len(episodes)),
+    }
+    samples: dict[str, Sequence[float]] = {"return_mean": returns, "length_mean": lengths}
+    detail: dict[str, Any] = {"returns": returns, "lengths": lengths}
+    if module:
+        measures = module.measure(episodes, options, spec.seeds)
+        metrics.update(measures.metrics)
+        samples.update(measures.samples)
+        detail.update(measures.detail)
+    return EvalReport(
+        probe=spec.protocol or "probe",
+        update=update,
+        env_steps=env_steps,
+        seeds=spec.seeds,
+        metrics=metrics,
+        intervals={name: bootstrap_mean(values) for name, values in samples.items()},
+        detail=detail,
+    )
+
+
+def play(
+    world: World,
+    policy: Actor,
+    seeds: Sequence[int],
+    deterministic: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+    watch: Callable[[World], None] | None = None,
+) -> list[Episode]:
+    """Return the first episode of every game, in the order of the seeds.
+
+    `watch` is called with the world before every step (for pictures).
+    """
+    obs, _ = world.reset(seed=list(seeds))
+    rng = None if deterministic else np.random.default_rng(list(seeds))
+    found: dict[int, Episode] = {}
+    while len(found) < world.games:
+        if watch is not None:
+            watch(world)
+        obs, _, _, _, info = world.step(policy.act(obs, rng))
+        for episode in info.get("episodes", ()):
+            found.setdefault(episode.game, episode)
+        if progress is not None:
+            progress(len(found), world.games)
+    return [found[g] for g in range(world.games)]
+
+
+def _module(world: str) -> Any:
+    if world not in OURS:
+        return None
+    return importlib.import_module(f"holdfast.probes.{world}")

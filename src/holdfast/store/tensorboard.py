@@ -1,0 +1,43 @@
+"""TensorBoard event files, without TensorFlow and without torch."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+
+class TensorBoard:
+    """Writes scalars; a resumed run hides what was written after its checkpoint."""
+
+    def __init__(self, directory: Path, resumed_at: int | None) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._writer = EventFileWriter(str(directory), max_queue_size=100, flush_secs=30)
+        if resumed_at is not None:
+            log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._write(self._event(session_log=log), resumed_at + 1)
+
+    def scalars(self, values: dict[str, Any], step: int) -> None:
+        """Write every number of `values` under its own tag."""
+        rows = [
+            self._summary.Value(tag=tag, simple_value=float(value))
+            for tag, value in values.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        ]
+        if rows:
+            self._write(self._event(summary=self._summary(value=rows)), step)
+
+    def _write(self, event: Any, step: int) -> None:
+        event.step, event.wall_time = step, time.time()
+        self._writer.add_event(event)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()

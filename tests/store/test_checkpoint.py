@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.errors import StorageError
+from holdfast.store.checkpoint import Checkpoints, parameters_sha256
+
+
+def state(x: float = 1.0) -> dict[str, Any]:
+    return {
+        "learner": {"parameters": {"w": np.full((2, 3), x, np.float32)}, "norm": None},
+        "world": {"t": np.arange(4), "queue": b"\x00\xff", "empty": np.zeros((0, 2))},
+        "progress": {"best": -np.inf, "recent": [{"a": 1.5}], "big": 2**127 + 1, "flag": True},
+    }
+
+
+def save(store: Checkpoints, update: int, x: float = 1.0, keep: frozenset[int] = frozenset()) -> None:
+    store.save(update, state(x), {"checkpoint_every": 1}, keep)
+
+
+def test_a_state_comes_back_exactly(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    save(store, 7)
+    back = store.find(None).load()
+    want = state()
+    np.testing.assert_array_equal(back["learner"]["parameters"]["w"], want["learner"]["parameters"]["w"])
+    assert back["world"]["t"].dtype == want["world"]["t"].dtype
+    assert back["world"]["queue"] == b"\x00\xff"
+    assert back["world"]["empty"].shape == (0, 2)
+    assert back["progress"] == want["progress"]
+    assert back["learner"]["norm"] is None
+
+
+def test_the_manifest_says_which_parameters_are_inside(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    save(store, 1)
+    manifest = store.find(1).manifest()
+    assert manifest["parameters_sha256"] == parameters_sha256(state())
+    assert manifest["parameters_sha256"] != parameters_sha256(state(2.0))
+    assert (tmp_path / "LATEST").read_text().strip() == "u00000001"
+
+
+def test_retention_keeps_the_last_three_every_tenth_and_the_best(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep_last=3, keep_every=10)
+    for update in range(1, 26):
+        save(store, update, keep=frozenset({7}))
+    assert [c.update for c in store.all()] == [7, 10, 20, 23, 24, 25]
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "tensors.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_a_damaged_newest_checkpoint_is_set_aside_loudly(tmp_path: Path, file: str, damage: str) -> None:
+    store = Checkpoints(tmp_path)
+    save(store, 1)
+    save(store, 2)
+    victim = tmp_path / "u00000002" / file
+    data = bytearray(victim.read_bytes())
+    if damage == "flip":
+        data[len(data) // 2] ^= 0x40
+        victim.write_bytes(bytes(data))
+    elif damage == "truncate":
+        victim.write_bytes(bytes(data[: len(data) // 2]))
+    else:
+        victim.unlink()
+    said: list[str] = []
+    found = store.newest(said.append)
+    assert found is not None and found.update == 1
+    assert "CORRUPT" in said[0] and "u00000002" in said[0]
+    assert (tmp_path / "corrupt-u00000002").is_dir()
+
+
+def test_when_nothing_is_intact_there_is_no_silent_fresh_start(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    save(store, 1)
+    (tmp_path / "u00000001" / "state.json").write_text("{}")
+    with pytest.raises(StorageError, match="intact"):
+        store.newest(lambda text: None)
+    with pytest.raises(StorageError, match="intact"):
+        store.newest(lambda text: None)
+
+
+def test_no_checkpoint_at_all_is_none(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path / "none").newest(lambda text: None) is None
+
+
+def test_an_object_that_would_need_pickle_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="progress/x"):
+        Checkpoints(tmp_path).save(1, {"progress": {"x": object()}}, {}, frozenset())
