@@ -5,6 +5,8 @@
     [learner]  PPO and the network                holdfast train shoal --learner.lr 1e-3
     [probe]    evaluation during training         holdfast train shoal --probe.every 10
     [guards]   one table a guard                  holdfast train shoal --guards.plateau.patience 50
+    [plan]     a curriculum                       holdfast train shoal --plan.curriculum 15:30,25:70
+    [[phase]]  phases one by one, in a file
 
 A key without a section is looked up in run, world, learner, probe, in this order; `--run NAME` is
 `run.name`, `--learner KIND` is `learner.kind` and `--threads N` is `learner.threads`.
@@ -16,18 +18,19 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from holdfast.errors import ConfigError
 from holdfast.guards import GuardsConfig
 from holdfast.learn.options import LearnerConfig
+from holdfast.plan import PhaseConfig, PlanConfig
 from holdfast.presets import preset
 from holdfast.tables import build, flatten, text, unknown_key
-from holdfast.worlds import options_type
+from holdfast.worlds import check_name, options_type
 
-SECTIONS = ("run", "world", "learner", "probe", "guards")
+SECTIONS = ("run", "world", "learner", "probe", "guards", "plan", "phase")
 SHORT = {"run": "run.name", "learner": "learner.kind", "threads": "learner.threads"}
 CHANGEABLE = {
     "run.updates",
@@ -74,6 +77,12 @@ class ProbeConfig:
     """Updates between probes; 0 probes at the end only."""
     episodes: Annotated[int, Meta(ge=1)] = 12
     """Episodes of one probe."""
+    seeds: Literal["fixed", "fresh"] = "fixed"
+    """The same seeds at every probe (paired over time), or new ones each time."""
+    protocol: str = ""
+    """A named protocol of the world (shoal: v36); empty takes the run's own options."""
+    world: dict[str, Any] = field(default_factory=dict)
+    """World options that differ in probes, such as `{fish = 96}`."""
     seed: Annotated[int, Meta(ge=0)] = 411232
     """Seed from which the seeds of the episodes are drawn."""
     deterministic: bool = True
@@ -101,6 +110,8 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
     guards: GuardsConfig = field(default_factory=GuardsConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
+    phases: tuple[PhaseConfig, ...] = ()
 
 
 Tables = dict[str, dict[str, Any]]
@@ -112,6 +123,7 @@ def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
     name = tables.get("world", {}).get("name")
     if not isinstance(name, str) or not name:
         raise ConfigError(f'{target}: [world] needs a name, for example: name = "shoal"')
+    check_name(name)
     merged = merge(preset(name), tables)
     if "updates" in tables.get("run", {}) and "env_steps" not in tables["run"]:
         merged["run"].pop("env_steps", None)
@@ -136,6 +148,11 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
         learner=build(LearnerConfig, tables.get("learner", {}), "learner"),
         probe=build(ProbeConfig, tables.get("probe", {}), "probe"),
         guards=build(GuardsConfig, tables.get("guards", {}), "guards"),
+        plan=build(PlanConfig, tables.get("plan", {}), "plan"),
+        phases=tuple(
+            build(PhaseConfig, phase, f"phase {i}")
+            for i, phase in enumerate(tables.get("phase", ()), 1)
+        ),
     )
 
 
@@ -173,6 +190,7 @@ def place(tables: dict[str, Any], key: str, value: Any, options: type) -> None:
         "learner": LearnerConfig,
         "probe": ProbeConfig,
         "guards": GuardsConfig,
+        "plan": PlanConfig,
     }
     key = SHORT.get(key.replace("-", "_"), key.replace("-", "_"))
     parts = key.split(".")
@@ -207,8 +225,10 @@ def leaves(config: Config) -> dict[str, Any]:
     """Return every setting by its dotted key."""
     found = {"world.name": config.world.name}
     found.update(flatten(config.world.options, "world"))
-    for section in ("run", "learner", "probe", "guards"):
+    for section in ("run", "learner", "probe", "guards", "plan"):
         found.update(flatten(getattr(config, section), section))
+    for i, phase in enumerate(config.phases):
+        found.update(flatten(phase, f"phase.{i}"))
     return found
 
 
@@ -218,7 +238,8 @@ def to_toml(config: Config) -> str:
     for key, value in leaves(config).items():
         section, _, name = key.rpartition(".")
         tables.setdefault(section, []).append(f"{name} = {_toml(value)}")
-    return "\n".join(f"[{name}]\n" + "\n".join(rows) + "\n" for name, rows in tables.items())
+    heads = {name: "[[phase]]" if name.startswith("phase.") else f"[{name}]" for name in tables}
+    return "\n".join(f"{heads[name]}\n" + "\n".join(rows) + "\n" for name, rows in tables.items())
 
 
 def _toml(value: Any) -> str:
@@ -227,8 +248,10 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         return f'"{escaped}"'
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
     return repr(value) if value is not None else '"none"'
 
 

@@ -24,12 +24,14 @@ from holdfast.errors import GuardStop, StorageError
 from holdfast.guards import Guard
 from holdfast.learn.learner import Learner
 from holdfast.learn.schedule import parse_windows, shape_factor, windowed
+from holdfast.plan import Phase, Plan
 from holdfast.probes.runner import ProbeSpec, main_metric, run_probe
 from holdfast.records import Decision, Episode, EvalReport
-from holdfast.rng import Streams
+from holdfast.rng import Streams, derive_seed
 from holdfast.state import Registry
 from holdfast.store.checkpoint import Checkpoint, Checkpoints
 from holdfast.store.recorder import Recorder
+from holdfast.worlds import make_world
 from holdfast.worlds.contract import World
 
 WINDOW = 100
@@ -45,6 +47,9 @@ class Progress:
     episodes: int = 0
     best_value: float = -math.inf
     best_update: int = 0
+    probes: int = 0
+    turned: dict[str, float] = field(default_factory=dict)
+    """World values that guards have set; they hold across phases and in probes."""
     recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     """Facts of the last finished episodes."""
 
@@ -52,7 +57,7 @@ class Progress:
         return {**vars(self), "recent": list(self.recent)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        vars(self).update({**state, "turned": dict(state["turned"])})
         self.recent = deque(state["recent"], maxlen=WINDOW)
 
 
@@ -62,6 +67,7 @@ class Loop:
     def __init__(
         self,
         config: Config,
+        plan: Plan,
         streams: Streams,
         world: World,
         learner: Learner,
@@ -71,10 +77,12 @@ class Loop:
         probe: ProbeSpec,
         show: Callable[[dict[str, Any]], None] = lambda line: None,
     ) -> None:
-        self.config, self.streams, self.world, self.learner = config, streams, world, learner
+        self.config, self.plan, self.streams = config, plan, streams
+        self.world, self.learner = world, learner
         self.guards, self.recorder, self.checkpoints = guards, recorder, checkpoints
         self.probe_spec, self.show = probe, show
-        self.total = total_updates(config, world.num_envs)
+        self.total = plan.updates
+        self.phase = plan.phase(1)
         self.windows = parse_windows(config.learner.entropy_windows)
         self.best_by = config.probe.best_by or main_metric(config.world.name)
         self.collector = Collector(world, learner)
@@ -104,6 +112,7 @@ class Loop:
     def update(self) -> None:
         """Make one whole update."""
         began = time.perf_counter()
+        self.enter(self.plan.phase(self.progress.update + 1))
         self.schedule()
         episodes = self.collect()
         self.learn()
@@ -113,17 +122,43 @@ class Loop:
         self.record(episodes, began)
         self.save()
 
+    def enter(self, phase: Phase) -> None:
+        """Change to another phase: its world, if that differs, and its learner settings."""
+        if phase == self.phase:
+            return
+        if phase.options != self.phase.options:
+            self.world.close()
+            self.world = make_world(self.config.world.name, phase.options)
+            begin_world(self.world, self.config.run.seed, phase)
+            for name, value in self.progress.turned.items():
+                self.world.set_value(name, value)
+            self.registry.register("world", self.world)
+        self.learner.config = phase.learner
+        self.learner.set_value("clip", phase.learner.clip)
+        self.collector = Collector(self.world, self.learner)
+        self.phase = phase
+
     def schedule(self) -> None:
         """Set what the schedules say for the coming update."""
-        config, done = self.config.learner, self.progress.update / self.total
+        if self.progress.update + 1 == self.phase.first:
+            self.recorder.journal(
+                "phase",
+                self.progress.update,
+                index=self.phase.index,
+                name=self.phase.name,
+                first=self.phase.first,
+                last=self.phase.last,
+            )
+        config, done = self.phase.learner, self.progress.update / self.total
         factor = shape_factor(config.lr_schedule, done, config.lr_warmup)
         self.learner.set_value("lr", config.lr * factor)
         self.learner.set_value(
             "entropy", windowed(config.entropy, self.windows, self.progress.update + 1)
         )
         groups = self.config.run.stagger // config.steps
-        if self.progress.update < groups:
-            first = range(self.progress.update, self.world.games, groups)
+        age = self.progress.update + 1 - self.phase.first
+        if age < groups:
+            first = range(age, self.world.games, groups)
             self.world.request_reset([g * self.world.slots_per_game for g in first])
 
     def collect(self) -> list[Episode]:
@@ -158,6 +193,15 @@ class Loop:
             name = self.config.world.name if ":" not in self.config.world.name else "world"
             facts.update({f"{name}/{k}": float(v) for k, v in episode.facts.items()})
             progress.recent.append(facts)
+        phase = self.phase
+        self.signals["phase/index"] = phase.index
+        self.signals["phase/count"] = len(self.plan.phases)
+        self.signals["phase/first_update"] = phase.first
+        self.signals["phase/last_update"] = phase.last
+        self.signals["world/games"] = self.world.games
+        self.signals["world/slots_per_game"] = self.world.slots_per_game
+        if any(guard.reads_starts for guard in self.guards):
+            self.signals.update(start_signals(self.world, episodes))
         self.signals["update"] = progress.update
         self.signals["env_steps"] = progress.env_steps
         self.signals["episode/count"] = progress.episodes
@@ -207,7 +251,9 @@ class Loop:
             return self.learner.value(decision.name)
         if kind == "set_world":
             self.world.set_value(decision.name, decision.value)
-            return self.world.value(decision.name)
+            value = self.world.value(decision.name)
+            self.progress.turned[decision.name] = value
+            return value
         if kind == "inject_starts":
             self.world.queue_starts(decision.slots, decision.value)
             return len(decision.value)
@@ -280,12 +326,41 @@ class Loop:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from the state of a checkpoint."""
+        self.enter(self.plan.phase(max(1, int(state["progress"]["update"]))))
         self.registry.load_state_dict(state)
         self.collector.sync()
 
 
-def total_updates(config: Config, slots: int) -> int:
-    """Return how many updates the run makes: `updates`, or enough for `env_steps`."""
+def make_plan(config: Config, slots: int) -> Plan:
+    """Return the phases of a run; `env_steps` is turned into updates."""
+    updates = config.run.updates
     if config.run.env_steps > 0:
-        return max(1, math.ceil(config.run.env_steps / (slots * config.learner.steps)))
-    return config.run.updates
+        updates = max(1, math.ceil(config.run.env_steps / (slots * config.learner.steps)))
+    return Plan(config.phases, config.plan, updates, config.world.options, config.learner)
+
+
+def begin_world(world: World, seed: int, phase: Phase) -> None:
+    """Begin the first episodes of a phase; their seeds follow from the run's seed."""
+    world.reset(seed=[derive_seed(seed, "world", phase.index, g) for g in range(world.games)])
+
+
+def start_signals(world: World, episodes: list[Episode]) -> dict[str, Any]:
+    """Return which starts began and ended in this update, and how many wait in each game."""
+    begun = [{"game": e.game, **e.start.brief()} for e in episodes]
+    seen = set()
+    now = world.current_starts()
+    for i, episode in enumerate(episodes):
+        # The first end in a game belongs to an episode that began in an earlier update.
+        if episode.game not in seen:
+            seen.add(episode.game)
+            begun[i] = {"game": episode.game, **now[episode.game].brief()}
+    ended = [
+        {"game": e.game, **e.start.brief(), "steps": e.steps, "ended": e.ended, **e.facts}
+        for e in episodes
+    ]
+    return {
+        "starts/begun": begun,
+        "starts/ended": ended,
+        "starts/waiting": world.queued(),
+        "starts/forced": sum(e.ended == "forced" for e in episodes),
+    }

@@ -35,15 +35,17 @@ from holdfast.config import (
 )
 from holdfast.errors import ConfigError, HoldfastError, StorageError, nearest
 from holdfast.guards import make_guards
+from holdfast.jit import compiling
 from holdfast.learn.learner import make_learner
 from holdfast.learn.spec import spec_for
-from holdfast.loop import Loop
+from holdfast.loop import Loop, begin_world, make_plan
 from holdfast.probes.runner import ProbeSpec, draw_seeds
-from holdfast.rng import Streams, derive_seed
+from holdfast.rng import Streams
 from holdfast.store.checkpoint import Checkpoints
 from holdfast.store.files import read_json, storage_errors, write_atomic
 from holdfast.store.journal import Lines
 from holdfast.store.recorder import Recorder
+from holdfast.tables import overlay
 from holdfast.worlds import make_world
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -202,7 +204,12 @@ def build(config: Config, directory: RunDirectory, show: Any, warn: Callable[[st
     """Return the loop of a run with all its parts, at update 0."""
     streams = Streams(config.run.seed)
     world = make_world(config.world.name, config.world.options)
-    world.reset(seed=[derive_seed(config.run.seed, "world", g) for g in range(world.games)])
+    plan = make_plan(config, world.num_envs)
+    first = plan.phase(1)
+    if first.options != config.world.options:
+        world.close()
+        world = make_world(config.world.name, first.options)
+    begin_world(world, config.run.seed, first)
     spec = spec_for(
         world.single_observation_space,
         world.single_action_space,
@@ -213,6 +220,7 @@ def build(config: Config, directory: RunDirectory, show: Any, warn: Callable[[st
     learner = make_learner(spec, config.learner, streams, world.num_envs)
     return Loop(
         config=config,
+        plan=plan,
         streams=streams,
         world=world,
         learner=learner,
@@ -228,9 +236,10 @@ def probe_spec(config: Config) -> ProbeSpec:
     """Return the probe that the config describes."""
     return ProbeSpec(
         world=config.world.name,
-        options=config.world.options,
+        options=overlay(config.world.options, config.probe.world, "probe.world"),
         seeds=draw_seeds(config.probe.seed, config.probe.episodes),
         deterministic=config.probe.deterministic,
+        protocol=config.probe.protocol,
     )
 
 
@@ -298,6 +307,12 @@ def _train(
                 env_steps=loop.progress.env_steps,
             )
 
+        def first_show(line: dict[str, Any]) -> None:
+            if compiling.seconds > 1:
+                say(f"compiled {compiling.kernels} kernels in {compiling.seconds:.0f} s, once")
+            loop.show = show
+            show(line)
+
         def should_stop() -> bool:
             return interrupt.signal is not None or (0 < limit <= time.monotonic() - began)
 
@@ -325,6 +340,7 @@ def _train(
                 write_atomic(directory.path / "run.toml", to_toml(config))
             loop.recorder.start(checkpoint.update if checkpoint else None)
             note("begin", resumed=checkpoint is not None)
+            loop.show = first_show
             loop.run(should_stop)
             if loop.progress.update >= loop.total:
                 state, code = "finished", 0

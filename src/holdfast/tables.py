@@ -14,7 +14,7 @@ import math
 import textwrap
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -39,6 +39,14 @@ def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
         return kind(**values)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}" if where else str(error)) from None
+
+
+def overlay(base: T, changes: Mapping[str, Any], where: str) -> T:
+    """Return `base` with some fields replaced by checked values."""
+    if not changes:
+        return base
+    checked = build(type(base), changes, where)
+    return replace(base, **{key: getattr(checked, key) for key in changes})  # type: ignore[type-var]
 
 
 def unknown_key(where: str, key: str, known: list[str]) -> str:
@@ -106,8 +114,10 @@ def _convert(hint: Any, value: Any, where: str, bounds: msgspec.Meta | None) -> 
     elif hint is str:
         if isinstance(value, str):
             return value
-    elif hint is Any or origin is dict:
+    elif hint is Any:
         return value
+    elif origin is dict and isinstance(value, Mapping):
+        return dict(value)
     raise ConfigError(_wrong(where, value, hint, bounds))
 
 
@@ -153,6 +163,8 @@ def describe(hint: Any, bounds: msgspec.Meta | None = None) -> str:
         return f"{describe(get_args(hint)[0])}s joined by commas"
     if origin in (Union, types.UnionType):
         return describe(get_args(hint)[0]) + " or none"
+    if origin is dict:
+        return "a table"
     word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(
         hint, "a table"
     )

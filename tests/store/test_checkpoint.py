@@ -18,7 +18,9 @@ def state(x: float = 1.0) -> dict[str, Any]:
     }
 
 
-def save(store: Checkpoints, update: int, x: float = 1.0, keep: frozenset[int] = frozenset()) -> None:
+def save(
+    store: Checkpoints, update: int, x: float = 1.0, keep: frozenset[int] = frozenset()
+) -> None:
     store.save(update, state(x), {"checkpoint_every": 1}, keep)
 
 
@@ -27,7 +29,9 @@ def test_a_state_comes_back_exactly(tmp_path: Path) -> None:
     save(store, 7)
     back = store.find(None).load()
     want = state()
-    np.testing.assert_array_equal(back["learner"]["parameters"]["w"], want["learner"]["parameters"]["w"])
+    np.testing.assert_array_equal(
+        back["learner"]["parameters"]["w"], want["learner"]["parameters"]["w"]
+    )
     assert back["world"]["t"].dtype == want["world"]["t"].dtype
     assert back["world"]["queue"] == b"\x00\xff"
     assert back["world"]["empty"].shape == (0, 2)
@@ -53,7 +57,9 @@ def test_retention_keeps_the_last_three_every_tenth_and_the_best(tmp_path: Path)
 
 @pytest.mark.parametrize("file", ["manifest.json", "tensors.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
-def test_a_damaged_newest_checkpoint_is_set_aside_loudly(tmp_path: Path, file: str, damage: str) -> None:
+def test_a_damaged_newest_checkpoint_is_set_aside_loudly(
+    tmp_path: Path, file: str, damage: str
+) -> None:
     store = Checkpoints(tmp_path)
     save(store, 1)
     save(store, 2)

@@ -30,7 +30,12 @@ def test_numpy_values_become_plain_and_nan_becomes_null(tmp_path: Path) -> None:
     lines = Lines(tmp_path / "j.jsonl")
     lines.write({"a": np.float32(1.5), "b": np.arange(2), "c": float("nan"), "d": (1, 2)})
     lines.close()
-    assert next(iter(read_lines(tmp_path / "j.jsonl"))) == {"a": 1.5, "b": [0, 1], "c": None, "d": [1, 2]}
+    assert next(iter(read_lines(tmp_path / "j.jsonl"))) == {
+        "a": 1.5,
+        "b": [0, 1],
+        "c": None,
+        "d": [1, 2],
+    }
 
 
 def test_a_file_shorter_than_the_checkpoint_says_so(tmp_path: Path) -> None:

@@ -20,6 +20,13 @@ class Guard(ABC):
     name: str
     """Key of the guard's table in the config and of its records in the journal."""
 
+    reads_starts = False
+    """True asks the loop for the `starts/...` signals: which starts began, ended and wait."""
+
+    def initial(self, signals: Signals) -> list[Decision]:
+        """Return what must be set before the first update."""
+        return []
+
     @abstractmethod
     def step(self, signals: Signals) -> list[Decision]:
         """Read the signals of one update and return what should change now."""

@@ -31,6 +31,8 @@ from holdfast.records import F32, Array, Rollout
 from holdfast.rng import Streams
 
 Index = npt.NDArray[np.int32]
+FUSED_WIDTH = 512
+"""Widest hidden layer of the fused learner."""
 
 
 class Learner(ABC):
@@ -216,8 +218,10 @@ class Learner(ABC):
 def make_learner(
     spec: NetSpec, config: LearnerConfig, streams: Streams, slots: int, name: str = "policy"
 ) -> Learner:
-    """Return the learner that `config.kind` asks for."""
-    if config.kind == "torch":
+    """Return the learner that `config.kind` asks for; `auto` is fused wherever that can be."""
+    if config.kind == "torch" or (
+        config.kind == "auto" and max(spec.hidden, default=0) > FUSED_WIDTH
+    ):
         from holdfast.learn.ppo import TorchLearner
 
         return TorchLearner(spec, config, streams, slots, name)

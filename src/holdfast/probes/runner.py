@@ -50,6 +50,8 @@ class ProbeSpec:
     seeds: tuple[int, ...]
     deterministic: bool = True
     protocol: str = ""
+    values: tuple[tuple[str, float], ...] = ()
+    """World values to set before play, such as those that guards have turned during training."""
 
 
 def draw_seeds(seed: int, count: int) -> tuple[int, ...]:
@@ -78,6 +80,8 @@ def run_probe(
     elif spec.protocol:
         raise ConfigError(f"{spec.world} has no protocol '{spec.protocol}'; leave --protocol out.")
     world = make_world(spec.world, options)
+    for name, value in spec.values if not spec.protocol else ():
+        world.set_value(name, value)
     try:
         episodes = play(world, policy, spec.seeds, spec.deterministic, progress)
     finally:

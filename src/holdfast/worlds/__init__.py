@@ -24,6 +24,14 @@ def options_type(name: str) -> type:
     return kind
 
 
+def check_name(name: str) -> None:
+    """Raise a ConfigError if there is no such world."""
+    if name not in OURS:
+        from holdfast.worlds.foreign import make_game
+
+        make_game(name)
+
+
 def make_world(name: str, options: Any, seed: int = 0) -> World:
     """Return the world; its first `reset()` uses `seed` unless it is given another."""
     module, kind, _ = OURS.get(name, FOREIGN)

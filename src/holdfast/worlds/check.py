@@ -45,11 +45,15 @@ def check_shape(world: World) -> list[str]:
     found = []
     n = world.num_envs
     if n != world.games * world.slots_per_game:
-        found.append(f"num_envs is {n}, but games x slots_per_game is {world.games * world.slots_per_game}")
+        found.append(
+            f"num_envs is {n}, but games x slots_per_game is {world.games * world.slots_per_game}"
+        )
     if len(world.roles) != n:
         found.append(f"roles names {len(world.roles)} slots, but there are {n}")
     if world.metadata.get("autoreset_mode") is not AutoresetMode.SAME_STEP:
-        found.append(f"metadata['autoreset_mode'] is {world.metadata.get('autoreset_mode')}, not SAME_STEP")
+        found.append(
+            f"metadata['autoreset_mode'] is {world.metadata.get('autoreset_mode')}, not SAME_STEP"
+        )
     for name in ("observation_space", "action_space"):
         space = getattr(world, name)
         if not space.shape or space.shape[0] != n:
@@ -73,29 +77,46 @@ def check_steps(world: World, steps: int, seed: int) -> list[str]:
         done = terminations | truncations
         where = f"at step {t + 1}"
         if obs.shape != shape or rewards.shape != shape[:1]:
-            return [*found, f"{where} shapes are {obs.shape} and {rewards.shape}, not {shape}, {shape[:1]}"]
+            return [
+                *found,
+                f"{where} shapes are {obs.shape} and {rewards.shape}, not {shape}, {shape[:1]}",
+            ]
         if obs.dtype != world.single_observation_space.dtype:
-            found.append(f"{where} observations are {obs.dtype}, not {world.single_observation_space.dtype}")
+            found.append(
+                f"{where} observations are {obs.dtype}, not {world.single_observation_space.dtype}"
+            )
         if not np.isfinite(rewards).all() or not np.isfinite(obs).all():
             found.append(f"{where} observations or rewards are not finite")
         if (terminations & truncations).any():
-            found.append(f"{where} slot {_first(terminations & truncations)} is terminated and truncated")
+            found.append(
+                f"{where} slot {_first(terminations & truncations)} is terminated and truncated"
+            )
         if (done & ~mask).any():
-            found.append(f"{where} masked slot {_first(done & ~mask)} ended again: an end is reported once")
+            found.append(
+                f"{where} masked slot {_first(done & ~mask)} ended again: an end is reported once"
+            )
         if (rewards[~mask] != 0).any():
             found.append(f"{where} a masked slot got a reward: it carries no decision")
         if truncations.any():
             if "final_obs" not in info:
-                found.append(f"{where} slot {_first(truncations)} was truncated without info['final_obs']")
+                found.append(
+                    f"{where} slot {_first(truncations)} was truncated without info['final_obs']"
+                )
             elif not info["_final_obs"][truncations].all():
                 found.append(f"{where} a truncated slot has no valid row in info['final_obs']")
         next_mask = info["mask"]
         for episode in info.get("episodes", ()):
-            slots = slice(episode.game * world.slots_per_game, (episode.game + 1) * world.slots_per_game)
+            slots = slice(
+                episode.game * world.slots_per_game, (episode.game + 1) * world.slots_per_game
+            )
             if not next_mask[slots].all():
-                found.append(f"{where} game {episode.game} ended, but its new episode has masked slots")
+                found.append(
+                    f"{where} game {episode.game} ended, but its new episode has masked slots"
+                )
             if episode.start.seed is None and episode.start.snapshot is None:
-                found.append(f"{where} the episode of game {episode.game} does not say how it began")
+                found.append(
+                    f"{where} the episode of game {episode.game} does not say how it began"
+                )
             if episode.returns.shape != (world.slots_per_game,):
                 found.append(f"{where} returns has shape {episode.returns.shape}, not one a slot")
         mask = next_mask
@@ -131,7 +152,9 @@ def check_round_trip(world: World, steps: int, seed: int) -> list[str]:
     state = world.get_state()
     bad = [key for key, value in state.items() if not isinstance(value, np.ndarray | bytes)]
     if bad:
-        return [f"get_state()[{bad[0]!r}] is a {type(state[bad[0]]).__name__}, not an array or bytes"]
+        return [
+            f"get_state()[{bad[0]!r}] is a {type(state[bad[0]]).__name__}, not an array or bytes"
+        ]
     first = [world.step(action) for action in actions[half:]]
     world.set_state(state)
     second = [world.step(action) for action in actions[half:]]

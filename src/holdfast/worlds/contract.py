@@ -109,6 +109,14 @@ class World(VectorEnv[Array, Array, Array]):
         """Append `starts[k]` to what the next resets of the game of `slots[k]` begin from."""
 
     @abstractmethod
+    def queued(self) -> list[int]:
+        """Return how many starts wait in each game."""
+
+    @abstractmethod
+    def current_starts(self) -> list[Start]:
+        """Return the start of the episode that each game plays now."""
+
+    @abstractmethod
     def request_reset(self, slots: Sequence[int]) -> None:
         """Cut the games of these slots at their next step (truncated, then reset as usual)."""
 

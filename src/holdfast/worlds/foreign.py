@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -242,8 +243,13 @@ class ForeignWorld(World):
         for g, game in enumerate(self._games):
             first = g * self.slots_per_game
             slots = slice(first, first + self.slots_per_game)
-            seen, gained, over, cut, ended = game.step(actions[slots])
             self._steps[g] += 1
+            try:
+                seen, gained, over, cut, ended = game.step(actions[slots])
+            except (
+                Exception
+            ) as error:  # whatever a foreign environment raises is named and re-raised
+                raise self._fault(g, f"raised in step: {_where(error)}") from error
             late = 0 < self.options.max_steps <= self._steps[g] or bool(self._cut[g])
             active = self._mask[slots].copy()
             rewards[slots] = np.where(active, gained, 0.0)
@@ -294,6 +300,12 @@ class ForeignWorld(World):
                 raise ConfigError(f"{self.name} cannot begin from a snapshot, only from a seed.")
             self._queues[g].append(start)
 
+    def queued(self) -> list[int]:
+        return [len(queue) for queue in self._queues]
+
+    def current_starts(self) -> list[Start]:
+        return list(self._starts)
+
     def request_reset(self, slots: Sequence[int]) -> None:
         self._cut[self.games_of(slots)] = True
 
@@ -314,7 +326,10 @@ class ForeignWorld(World):
         slots = slice(g * self.slots_per_game, (g + 1) * self.slots_per_game)
         self._returns[slots] = 0.0
         assert start.seed is not None
-        rows = self._games[g].reset(start.seed)
+        try:
+            rows = self._games[g].reset(start.seed)
+        except Exception as error:  # whatever a foreign environment raises is named and re-raised
+            raise self._fault(g, f"raised in reset: {_where(error)}") from error
         self._obs[slots] = [self._checked(row, g, k) for k, row in enumerate(rows)]
         self._mask[slots] = True
 
@@ -346,6 +361,12 @@ class ForeignWorld(World):
             f"{self._steps[g]}). Every observation must fit {self.single_observation_space} and every "
             "reward must be finite; fix the environment, or wrap it, and try 'holdfast doctor' on it."
         )
+
+
+def _where(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _float_box(space: gym.Space[Any]) -> gym.Space[Any]:

@@ -1,0 +1,122 @@
+"""The plan of a run: which settings hold for which updates.
+
+A run has one phase, or the phases that the config lists: `[[phase]]` tables, or the short form
+`plan.curriculum = "15:9,20:10,25:9"`, which sets one world option (`plan.option`) for so many updates each.
+A phase may change the world's options and the learner's settings, but not the shape of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from holdfast.errors import ConfigError
+from holdfast.learn.options import LearnerConfig
+from holdfast.tables import overlay
+
+SHAPE = ("kind", "hidden", "activation", "shared", "normalise_obs", "normalise_rewards", "threads")
+"""Learner settings that stay as they are for the whole run."""
+
+
+@dataclass(frozen=True)
+class PhaseConfig:
+    """One `[[phase]]` table."""
+
+    name: str = ""
+    """Name of the phase in records and plots."""
+    updates: Annotated[int, Meta(ge=1)] = 1
+    """Updates that it lasts."""
+    world: dict[str, Any] = field(default_factory=dict)
+    """World options that differ in this phase."""
+    learner: dict[str, Any] = field(default_factory=dict)
+    """Learner settings that differ in this phase."""
+
+
+@dataclass(frozen=True)
+class PlanConfig:
+    """The short form of a curriculum."""
+
+    curriculum: str = ""
+    """Phases as `value:updates,...`, for example `15:9,20:10,25:9`."""
+    option: str = "fish"
+    """World option that the curriculum sets."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of updates under one setting."""
+
+    index: int
+    """From 1."""
+    name: str
+    first: int
+    """First update, from 1."""
+    last: int
+    options: Any
+    learner: LearnerConfig
+
+
+def parse_curriculum(text: str, option: str) -> tuple[PhaseConfig, ...]:
+    """Read `15:9,20:10` into phases."""
+    phases = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        value, colon, updates = item.partition(":")
+        if not colon or not updates.strip().isdigit() or int(updates) < 1:
+            raise ConfigError(
+                f"plan.curriculum: '{item}' is not a phase. Write 'value:updates' joined by commas, for "
+                "example '15:9,20:10,25:9'."
+            )
+        phases.append(
+            PhaseConfig(f"{option}={value.strip()}", int(updates), {option: value.strip()})
+        )
+    return tuple(phases)
+
+
+class Plan:
+    """The phases of a run in order."""
+
+    def __init__(
+        self,
+        phases: tuple[PhaseConfig, ...],
+        short: PlanConfig,
+        updates: int,
+        options: Any,
+        learner: LearnerConfig,
+    ) -> None:
+        if phases and short.curriculum:
+            raise ConfigError("Give either [[phase]] tables or plan.curriculum, not both.")
+        listed = phases or parse_curriculum(short.curriculum, short.option)
+        listed = listed or (PhaseConfig("main", updates),)
+        self.phases: list[Phase] = []
+        first = 1
+        for index, phase in enumerate(listed, 1):
+            self.phases.append(
+                Phase(
+                    index=index,
+                    name=phase.name or f"phase{index}",
+                    first=first,
+                    last=first + phase.updates - 1,
+                    options=overlay(options, phase.world, f"phase {index} world"),
+                    learner=_learner(learner, phase.learner, f"phase {index} learner"),
+                )
+            )
+            first += phase.updates
+
+    @property
+    def updates(self) -> int:
+        """Updates of the whole run."""
+        return self.phases[-1].last
+
+    def phase(self, update: int) -> Phase:
+        """Return the phase of an update (from 1); the last one holds for all that follow."""
+        return next((p for p in self.phases if update <= p.last), self.phases[-1])
+
+
+def _learner(base: LearnerConfig, changes: Mapping[str, Any], where: str) -> LearnerConfig:
+    fixed = [key for key in changes if key in SHAPE]
+    if fixed:
+        raise ConfigError(f"{where}: '{fixed[0]}' cannot change during a run. Set it in [learner].")
+    return overlay(base, changes, where)
