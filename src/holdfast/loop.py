@@ -48,6 +48,8 @@ class Progress:
     best_value: float = -math.inf
     best_update: int = 0
     probes: int = 0
+    built: int = 1
+    """How many times the world was built."""
     turned: dict[str, float] = field(default_factory=dict)
     """World values that guards have set; they hold across phases and in probes."""
     recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -91,6 +93,7 @@ class Loop:
         self.stopped_by: Decision | None = None
         self._last_good: dict[str, Any] = {}
         self._seconds: dict[str, float] = {}
+        self._messages: list[str] = []
         self.registry = Registry()
         self.registry.register("progress", self.progress)
         self.registry.register("streams", streams)
@@ -99,6 +102,15 @@ class Loop:
         for guard in guards:
             self.registry.register(f"guard.{guard.name}", guard)
         self.registry.register("recorder", recorder)
+
+    def begin(self) -> None:
+        """Let the guards set what must hold before the first update of a new run."""
+        self.signals = {"update": 0, **self.place()}
+        self.ask(lambda guard: guard.initial(self.signals))
+
+    def finish(self) -> None:
+        """Let the guards say what is left to say when the last update is made."""
+        self.ask(lambda guard: guard.final(self.signals))
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Make updates until the run is done, a guard stops it, or `should_stop` says so."""
@@ -120,13 +132,16 @@ class Loop:
         self.probe()
         self.decide()
         self.record(episodes, began)
+        if self.progress.update == self.total:
+            self.finish()
         self.save()
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: Phase, restoring: bool = False) -> None:
         """Change to another phase: its world, if that differs, and its learner settings."""
         if phase == self.phase:
             return
-        if phase.options != self.phase.options:
+        rebuilt = phase.options != self.phase.options
+        if rebuilt:
             self.world.close()
             self.world = make_world(self.config.world.name, phase.options)
             begin_world(self.world, self.config.run.seed, phase)
@@ -137,6 +152,25 @@ class Loop:
         self.learner.set_value("clip", phase.learner.clip)
         self.collector = Collector(self.world, self.learner)
         self.phase = phase
+        if rebuilt and not restoring:
+            self.progress.built += 1
+            self.signals.update(self.place())
+            self.ask(lambda guard: guard.requeue(self.signals))
+
+    def place(self) -> dict[str, Any]:
+        """Return the signals that say where in the plan and in which world the run stands."""
+        phases = self.plan.phases
+        coming = phases[min(self.phase.index, len(phases) - 1)]
+        return {
+            "phase/index": self.phase.index,
+            "phase/count": len(phases),
+            "phase/first_update": self.phase.first,
+            "phase/last_update": self.phase.last,
+            "phase/next_last_update": coming.last,
+            "world/games": self.world.games,
+            "world/slots_per_game": self.world.slots_per_game,
+            "world/built": self.progress.built,
+        }
 
     def schedule(self) -> None:
         """Set what the schedules say for the coming update."""
@@ -193,13 +227,7 @@ class Loop:
             name = self.config.world.name if ":" not in self.config.world.name else "world"
             facts.update({f"{name}/{k}": float(v) for k, v in episode.facts.items()})
             progress.recent.append(facts)
-        phase = self.phase
-        self.signals["phase/index"] = phase.index
-        self.signals["phase/count"] = len(self.plan.phases)
-        self.signals["phase/first_update"] = phase.first
-        self.signals["phase/last_update"] = phase.last
-        self.signals["world/games"] = self.world.games
-        self.signals["world/slots_per_game"] = self.world.slots_per_game
+        self.signals.update(self.place())
         if any(guard.reads_starts for guard in self.guards):
             self.signals.update(start_signals(self.world, episodes))
         self.signals["update"] = progress.update
@@ -208,6 +236,11 @@ class Loop:
         for key in sorted({key for facts in progress.recent for key in facts}):
             values = [facts[key] for facts in progress.recent if key in facts]
             self.signals[key] = sum(values) / len(values)
+            if key.endswith("/first_death_step"):
+                deaths = [v for v in values if v >= 0]
+                if deaths:
+                    name = key.removesuffix("step") + "p10"
+                    self.signals[name] = float(np.percentile(deaths, 10))
         for name in self.world.value_names:
             self.signals[f"world/{name}"] = self.world.value(name)
 
@@ -237,10 +270,17 @@ class Loop:
 
     def decide(self) -> None:
         """Let every guard decide, and apply what it decided."""
+        self._messages = []
+        self.ask(lambda guard: guard.step(self.signals))
+
+    def ask(self, question: Callable[[Guard], list[Decision]]) -> None:
+        """Put a question to every guard in order, apply the answers and record them."""
         for guard in self.guards:
-            for decision in guard.step(self.signals):
+            for decision in question(guard):
                 applied = self.apply(decision)
                 self.recorder.decision(self.progress.update, guard.name, decision, applied)
+                if decision.message and decision.kind != "inject_starts":
+                    self._messages.append(f"{guard.name}: {decision.message}")
             self.signals.update({f"guard/{guard.name}/{k}": v for k, v in guard.status().items()})
 
     def apply(self, decision: Decision) -> Any:
@@ -295,7 +335,16 @@ class Loop:
             env_steps_per_s=steps / wall,
             lights=lights,
         )
-        self.show({**self.signals, "updates": self.total, "lights": lights})
+        self.show(
+            {
+                **self.signals,
+                "updates": self.total,
+                "lights": lights,
+                "messages": self._messages,
+                "best_value": self.progress.best_value,
+                "best_update": self.progress.best_update,
+            }
+        )
 
     def parameter_hash(self) -> str:
         """Return a short hash of all parameters: two runs that agree here took the same steps."""
@@ -326,7 +375,7 @@ class Loop:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from the state of a checkpoint."""
-        self.enter(self.plan.phase(max(1, int(state["progress"]["update"]))))
+        self.enter(self.plan.phase(max(1, int(state["progress"]["update"]))), restoring=True)
         self.registry.load_state_dict(state)
         self.collector.sync()
 

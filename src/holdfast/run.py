@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib
 import json
 import os
 import re
@@ -35,6 +36,7 @@ from holdfast.config import (
 )
 from holdfast.errors import ConfigError, HoldfastError, StorageError, nearest
 from holdfast.guards import make_guards
+from holdfast.guards.stages import TailStage, parse_stages
 from holdfast.jit import compiling
 from holdfast.learn.learner import make_learner
 from holdfast.learn.spec import spec_for
@@ -46,7 +48,7 @@ from holdfast.store.files import read_json, storage_errors, write_atomic
 from holdfast.store.journal import Lines
 from holdfast.store.recorder import Recorder
 from holdfast.tables import overlay
-from holdfast.worlds import make_world
+from holdfast.worlds import OURS, make_world
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -224,12 +226,32 @@ def build(config: Config, directory: RunDirectory, show: Any, warn: Callable[[st
         streams=streams,
         world=world,
         learner=learner,
-        guards=make_guards(config.guards),
+        guards=make_guards(config.guards, load_stages(config)),
         recorder=Recorder(directory.path, config.run.tensorboard, warn),
         checkpoints=directory.checkpoints(config),
         probe=probe_spec(config),
         show=show,
     )
+
+
+def load_stages(config: Config) -> list[TailStage]:
+    """Return the tail stages of the config with their starts read from their files."""
+    specs = parse_stages(config.guards.tails.stages)
+    if not specs or not config.guards.tails.enabled:
+        return []
+    if config.world.name not in OURS:
+        raise ConfigError("guards.tails.stages names files of starts, which only our worlds have.")
+    reader = importlib.import_module(f"holdfast.worlds.{config.world.name}.starts")
+    return [
+        TailStage(
+            label=spec.label,
+            type=spec.type,
+            updates=spec.updates,
+            starts=tuple(reader.read_starts(spec.path, type=spec.type, label=spec.label)),
+            count=spec.count,
+        )
+        for spec in specs
+    ]
 
 
 def probe_spec(config: Config) -> ProbeSpec:
@@ -272,13 +294,18 @@ def resume(
     directory = RunDirectory.open(runs_dir, name)
     old = directory.config()
     config = with_changes(old, overrides)
-    for line in differences(old, config):
+    changes = differences(old, config)
+    for line in changes:
         say(f"changed {line}")
-    return _train(directory, config, show, say)
+    return _train(directory, config, show, say, changes)
 
 
 def _train(
-    directory: RunDirectory, config: Config, show: Show, say: Callable[[str], None]
+    directory: RunDirectory,
+    config: Config,
+    show: Show,
+    say: Callable[[str], None],
+    changes: Sequence[str] = (),
 ) -> Outcome:
     with directory.lock(), Interrupt(say) as interrupt:
         checkpoint = directory.checkpoints(config).newest(say)
@@ -322,6 +349,7 @@ def _train(
                 loop.recorder.journal(
                     "run", 0, world=config.world.name, seed=config.run.seed, updates=loop.total
                 )
+                loop.begin()
                 loop.save(force=True)
             else:
                 loop.restore(checkpoint.load())
@@ -339,7 +367,7 @@ def _train(
                     )
                 write_atomic(directory.path / "run.toml", to_toml(config))
             loop.recorder.start(checkpoint.update if checkpoint else None)
-            note("begin", resumed=checkpoint is not None)
+            note("begin", resumed=checkpoint is not None, changed=list(changes))
             loop.show = first_show
             loop.run(should_stop)
             if loop.progress.update >= loop.total:

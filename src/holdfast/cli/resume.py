@@ -27,4 +27,4 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     def call(show: Any, say: Any) -> Any:
         return resume(args.run, Path(args.runs_dir), changes, show, say)
 
-    return trained(args, call)
+    return trained(args, args.run, call)

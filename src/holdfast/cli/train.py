@@ -46,14 +46,14 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     def call(show: Any, say: Any) -> Any:
         return start(config, Path(args.runs_dir), show, say)
 
-    return trained(args, call)
+    return trained(args, config.run.name or args.target, call)
 
 
-def trained(args: argparse.Namespace, call: Any) -> int:
+def trained(args: argparse.Namespace, name: str, call: Any) -> int:
     """Train with a display, write the report, say where everything is."""
     from holdfast.view.console import Console
 
-    with Console("holdfast", plain=args.plain or None) as console:
+    with Console(f"holdfast · {name}", plain=args.plain or None) as console:
         outcome = call(console.show, console.say)
     if outcome.state != "nothing_to_do" and not args.no_report:
         from holdfast.view.finish import finish

@@ -27,6 +27,14 @@ class Guard(ABC):
         """Return what must be set before the first update."""
         return []
 
+    def requeue(self, signals: Signals) -> list[Decision]:
+        """Return what a world that was rebuilt between two updates needs again."""
+        return []
+
+    def final(self, signals: Signals) -> list[Decision]:
+        """Return what is to be recorded when the run is done."""
+        return []
+
     @abstractmethod
     def step(self, signals: Signals) -> list[Decision]:
         """Read the signals of one update and return what should change now."""

@@ -58,7 +58,7 @@ class Recorder:
             guard=guard,
             kind=decision.kind,
             name=decision.name,
-            value=decision.value if isinstance(decision.value, int | float | str) else None,
+            value=decision.value if isinstance(decision.value, int | float | str | dict) else None,
             role=decision.role,
             message=decision.message,
             cause={

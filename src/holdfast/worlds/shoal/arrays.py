@@ -86,6 +86,8 @@ class Rules(NamedTuple):
     density_penalty: float
     density_target: float
     divergence_reward: float
+    near_slope: float
+    """Reward a unit of distance for a fish that sees the predator."""
     hunts: bool
     sight: float
     hunt_speed: float

@@ -177,7 +177,7 @@ def write_gif(path: str | Path, pictures: Iterable[Image], *, fps: int = 20) -> 
     sheet = Pillow.new("RGB", (sample[0].width, sample[0].height * len(sample)))
     for k, image in enumerate(sample):
         sheet.paste(image, (0, k * image.height))
-    palette = sheet.quantize(128, method=Pillow.Quantize.MEDIANCUT)
+    palette = sheet.quantize(255, method=Pillow.Quantize.MAXCOVERAGE)
     indexed = [image.quantize(palette=palette, dither=Pillow.Dither.NONE) for image in images]
     target = Path(path)
     indexed[0].save(

@@ -89,6 +89,7 @@ def step_games(
         terminations[first:last],
         truncations[first:last],
         mask[first:last],
+        rules.near_slope,
     )
     for g in range(lo, hi):
         base = g * fish
@@ -250,6 +251,7 @@ def judge(
     terminations: Bools,
     truncations: Bools,
     mask: Bools,
+    near_slope: float,
 ) -> None:
     """Kill what the predator reached, write the flags, and the rewards as they are before their scale.
 
@@ -262,8 +264,7 @@ def judge(
         mask[i] = stays
         terminations[i] = caught
         truncations[i] = False
-        # 10 d / vision = 3 d.
-        near = 3.0 * distance[i] if distance[i] < _VISION else 5.0
+        near = near_slope * distance[i] if distance[i] < _VISION else 5.0
         margin = 10.0 - radius[i]
         rim = 2.0 * (1.0 - margin) if margin < 1.0 else 0.0
         rewards[i] = 2.0 + near - rim if stays else 0.0

@@ -44,6 +44,9 @@ class ShoalOptions:
     """Weight of crowding in the reward. 0 to 100."""
     density_target: float = 0.4
     """Crowding (neighbours / neighbor_count) above which the penalty applies. 0 to 1."""
+    view_reward: float = 10.0
+    """Reward at the edge of view, where 5 is paid beyond it. The original's 10 pays for shadowing the predator;
+    5 does not. 0 to 100."""
     escape_boost: bool = True
     """Fish start swimming away from the centre instead of in a random direction."""
     escape_boost_speed: float = 0.8
@@ -102,6 +105,7 @@ _RANGES: dict[str, tuple[type, float, float]] = {
     "divergence_reward": (float, -100, 100),
     "density_penalty": (float, 0, 100),
     "density_target": (float, 0, 1),
+    "view_reward": (float, 0, 100),
     "escape_boost_speed": (float, 0, 1),
     "escape_jitter": (float, 0, 3.1416),
     "spawn_jitter": (float, 0, 8),

@@ -1,0 +1,188 @@
+"""What the files of a run say. Files that are missing, empty or cut give empty answers, never errors."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.records import F64
+from holdfast.view.numbers import number
+
+Line = dict[str, Any]
+
+TITLES = {
+    "avg_final": "survival",
+    "min_final": "worst episode",
+    "median_final": "median episode",
+    "ed100": "early deaths (100)",
+    "ed150": "early deaths (150)",
+    "p10": "p10 of death step",
+    "step_one_ratio": "deaths at step one",
+    "avoidable_death_fraction": "avoidable deaths",
+    "ceiling_avg_final": "ceiling",
+    "return_mean": "return",
+    "length_mean": "episode length",
+}
+"""Words for the metrics of probes; others are shown under their own name."""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """A run directory, read when asked."""
+
+    path: Path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Tables of run.toml."""
+        try:
+            return tomllib.loads((self.path / "run.toml").read_text())
+        except (OSError, ValueError):
+            return {}
+
+    @cached_property
+    def metrics(self) -> list[Line]:
+        """One line an update."""
+        return list(_lines(self.path / "metrics.jsonl"))
+
+    @cached_property
+    def evals(self) -> list[Line]:
+        """One line a probe."""
+        return [e for e in _lines(self.path / "evals.jsonl") if isinstance(e.get("metrics"), dict)]
+
+    @cached_property
+    def journal(self) -> list[Line]:
+        """Everything that happened."""
+        return list(_lines(self.path / "journal.jsonl"))
+
+    @cached_property
+    def episodes(self) -> list[Line]:
+        """One line a finished game."""
+        return list(_lines(self.path / "episodes.jsonl"))
+
+    @cached_property
+    def sessions(self) -> list[Line]:
+        """One line when a process began or ended."""
+        return list(_lines(self.path / "sessions.jsonl"))
+
+    @cached_property
+    def heartbeat(self) -> Line:
+        """Where the run stands."""
+        return read_object(self.path / "heartbeat.json")
+
+    @cached_property
+    def manifest(self) -> Line:
+        """Manifest of the newest checkpoint."""
+        newest = sorted((self.path / "checkpoints").glob("u*/manifest.json"))
+        return read_object(newest[-1]) if newest else {}
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self.path.resolve().name
+
+    @property
+    def world(self) -> str:
+        """Name of the world."""
+        return str(self.config.get("world", {}).get("name", "unknown world"))
+
+    @property
+    def decisions(self) -> list[Line]:
+        """What guards decided."""
+        return [line for line in self.journal if line.get("event") == "decision"]
+
+    @property
+    def main(self) -> str:
+        """Name of the metric by which probes are ranked."""
+        chosen = str(self.config.get("probe", {}).get("best_by", ""))
+        if chosen:
+            return chosen
+        return (
+            "avg_final" if any("avg_final" in e["metrics"] for e in self.evals) else "return_mean"
+        )
+
+    @property
+    def best_update(self) -> int:
+        """Update of the best probe; 0 before the first."""
+        ranked = [
+            (value, -int(e.get("update", 0)))
+            for e in self.evals
+            if (value := number(e["metrics"].get(self.main))) is not None
+        ]
+        return -max(ranked)[1] if ranked else 0
+
+    @property
+    def trained_s(self) -> float:
+        """Seconds spent in updates, over all sessions."""
+        return sum(number(line.get("time/update_s")) or 0.0 for line in self.metrics)
+
+    def has(self, *names: str) -> bool:
+        """Return whether every one of these signals was recorded at least once."""
+        return all(any(number(line.get(n)) is not None for line in self.metrics) for n in names)
+
+    def column(self, name: str) -> F64:
+        """Return a signal over all updates `[U]`, NaN where it is missing."""
+        return _column([line.get(name) for line in self.metrics])
+
+    def probed(self, name: str) -> F64:
+        """Return a metric over all probes `[P]`, NaN where it is missing."""
+        return _column([e["metrics"].get(name) for e in self.evals])
+
+    def probe_steps(self) -> F64:
+        """Return the env_steps of all probes `[P]`."""
+        return _column([e.get("env_steps") for e in self.evals])
+
+    def intervals(self, name: str) -> F64:
+        """Return the 95 % intervals `[P, 2]` of a metric, the value itself where there is none."""
+        rows = []
+        for e in self.evals:
+            value = e["metrics"].get(name)
+            rows.append((e.get("intervals") or {}).get(name) or [value, value])
+        return np.stack([_column([row[k] for row in rows]) for k in (0, 1)], axis=1)
+
+    def steps_at(self, update: int) -> float | None:
+        """Return the env_steps after an update."""
+        for line in self.metrics:
+            if line.get("update") == update:
+                return number(line.get("env_steps"))
+        return None
+
+
+def read_object(path: Path) -> Line:
+    """Return the JSON object of a file, or an empty one."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def title(metric: str) -> str:
+    """Return the words for a probe's metric."""
+    return TITLES.get(metric, metric.replace("_", " "))
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for row in text.splitlines():
+        try:
+            found = json.loads(row)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            yield found
+
+
+def _column(values: list[Any]) -> F64:
+    found = [number(v) for v in values]
+    return np.array([np.nan if v is None else v for v in found], np.float64)

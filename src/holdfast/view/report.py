@@ -1,0 +1,304 @@
+"""`report.html`: one file that tells a run, with everything inside it.
+
+What happened, how good it is beside what was possible, how to make it again, the curves, the clips, every
+probe, every decision with its cause, every session, every setting. It needs no network and no
+script.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.store.files import read_json, write_atomic
+from holdfast.view.files import Line, RunFiles, title
+from holdfast.view.numbers import clock, figure, number, short
+from holdfast.view.page import (
+    Cell,
+    card,
+    chip,
+    folded,
+    page,
+    paragraph,
+    picture,
+    section,
+    table,
+    text_block,
+)
+
+STATES = {
+    "finished": "good",
+    "running": "good",
+    "interrupted": "warn",
+    "out_of_time": "warn",
+    "killed": "bad",
+    "stopped": "bad",
+    "failed": "bad",
+}
+SHARES = frozenset({"avg_final", "min_final", "median_final"})
+COLUMNS = (
+    "avg_final",
+    "min_final",
+    "ed100",
+    "p10",
+    "avoidable_death_fraction",
+    "step_one_ratio",
+    "return_mean",
+    "length_mean",
+)
+"""Metrics of the probe table, where they were measured."""
+HEADLINES = ("avoidable_death_fraction", "ed100", "p10", "min_final", "return_mean")
+"""Metrics of the last probe that get a card beside the main one."""
+SHOWN_DECISIONS = 200
+
+
+def write_report(run: Path) -> Path:
+    """Write `report.html` from the files of a run and return its path."""
+    files = RunFiles(run)
+    body = [
+        _header(files),
+        _cards(files),
+        section("Learning", _figures(files, lambda name: name == "learning")),
+        section("Episodes of the best policy", _clips(files)),
+        section("Pictures", _figures(files, lambda name: name != "learning")),
+        section("Probes", _probes(files)),
+        section("Decisions of the guards", _decisions(files)),
+        section("Sessions", _sessions(files)),
+        section("How to make it again", *_again(files)),
+        section("Settings", _settings(files)),
+        f"<footer>Holdfast, {time.strftime('%Y-%m-%d %H:%M %Z')}. This file is complete in itself.</footer>",
+    ]
+    path = run / "report.html"
+    write_atomic(path, page(f"{files.name}: a run in {files.world}", body))
+    return path
+
+
+def command(files: RunFiles) -> str:
+    """Return the command that makes the same run under another name."""
+    again = f"{files.name}-again"
+    try:
+        from holdfast.config import from_tables, leaves, resolve
+
+        config = from_tables(files.config)
+        usual = leaves(resolve(config.world.name))
+        words = ["holdfast", "train", config.world.name, "--run", again]
+        # Giving `updates` takes the preset's `env_steps` away, so only the one that rules is named.
+        length = "run.env_steps" if config.run.env_steps else "run.updates"
+        named, unnamed = ("run.seed", length), ("run.name", "world.name", "run.updates")
+        for key, value in leaves(config).items():
+            if key not in named and (key in unnamed or usual.get(key) == value):
+                continue
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words += ["--" + key.removeprefix("run.").replace("_", "-"), text]
+        return shlex.join(words)
+    except (HoldfastError, KeyError):
+        return shlex.join(["holdfast", "train", str(files.path / "run.toml"), "--run", again])
+
+
+def _header(files: RunFiles) -> str:
+    state = state_of(files)
+    beat = files.heartbeat
+    facts = [files.world]
+    seed = files.config.get("run", {}).get("seed")
+    if seed is not None:
+        facts.append(f"seed {seed}")
+    if beat.get("updates"):
+        facts.append(f"update {beat.get('update', 0)} of {beat['updates']}")
+    if files.metrics:
+        facts.append(f"{short(number(files.metrics[-1].get('env_steps')) or 0)} environment steps")
+        facts.append(f"{clock(files.trained_s)} of training")
+    return (
+        f"<header><h1>{escape(files.name)}</h1>{chip(state.replace('_', ' '), STATES.get(state, ''))}"
+        f'</header>\n<p class="sub">{escape(" · ".join(facts))}</p>'
+    )
+
+
+def state_of(files: RunFiles) -> str:
+    """Return running, finished, interrupted, killed and so on."""
+    from holdfast.run import RunDirectory
+
+    try:
+        return RunDirectory(files.path).state()
+    except HoldfastError:
+        return "unknown"
+
+
+def _cards(files: RunFiles) -> str:
+    cards = []
+    if files.evals:
+        last, main = files.evals[-1], files.main
+        value = number(last["metrics"].get(main))
+        ceiling = number(last["metrics"].get(f"ceiling_{main}"))
+        if value is not None:
+            note = _interval(last, main, "95 % interval ")
+            if ceiling is not None:
+                note += f"; ceiling {figure(ceiling)}"
+            share = value if main in SHARES else None
+            name = f"{title(main)}, last probe (update {last.get('update')})"
+            cards.append(card(name.capitalize(), figure(value), note, share, ceiling or 0))
+            best = next((e for e in files.evals if e.get("update") == files.best_update), last)
+            found = number(best["metrics"].get(main))
+            if found is not None and best is not last:
+                name = f"{title(main)}, best probe (update {best.get('update')})".capitalize()
+                share = found if main in SHARES else None
+                note = _interval(best, main, "95 % interval ")
+                cards.append(card(name, figure(found), note, share, ceiling or 0))
+        for name in HEADLINES:
+            value = number(last["metrics"].get(name))
+            if value is not None and name != main:
+                cards.append(
+                    card(title(name).capitalize(), figure(value), _interval(last, name, "95 % "))
+                )
+    speeds = [number(line.get("time/env_steps_per_s")) for line in files.metrics]
+    known = sorted(s for s in speeds if s is not None)
+    if known:
+        cards.append(
+            card("Speed", f"{short(known[len(known) // 2])}/s", "environment steps, median")
+        )
+    return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
+
+
+def _figures(files: RunFiles, wanted: Callable[[str], bool]) -> str:
+    from holdfast.view.plots import plots
+
+    shown = []
+    for plot in plots():
+        path = files.path / "plots" / f"{plot.name}.png"
+        if path.is_file() and wanted(plot.name):
+            kind = "wide" if plot.wide else ""
+            shown.append(picture(path, plot.title, plot.caption, kind))
+    return f'<div class="figures">{"".join(shown)}</div>' if shown else ""
+
+
+def _clips(files: RunFiles) -> str:
+    listed = files.path / "media" / "clips.json"
+    try:
+        clips = read_json(listed)
+    except HoldfastError:
+        return ""
+    shown = []
+    for clip in clips:
+        path = files.path / "media" / f"{clip['name']}.gif"
+        if path.is_file():
+            name = f"{str(clip['rank']).capitalize()} episode of the probe"
+            caption = f"{clip['outcome']}; seed {clip['seed']}, update {clip['update']}."
+            films = [f for f in clip["files"] if f.endswith(".mp4")]
+            caption += f" At full rate: media/{films[0]}." if films else ""
+            shown.append(picture(path, name, caption, "clip"))
+    return f'<div class="figures clips">{"".join(shown)}</div>' if shown else ""
+
+
+def _probes(files: RunFiles) -> str:
+    names = [
+        n for n in COLUMNS if any(number(e["metrics"].get(n)) is not None for e in files.evals)
+    ]
+    if files.main not in names and files.evals:
+        names.insert(0, files.main)
+    ceiling = f"ceiling_{files.main}"
+    if any(ceiling in e["metrics"] for e in files.evals):
+        names.insert(names.index(files.main) + 1, ceiling)
+    rows = []
+    for e in files.evals:
+        row = [
+            Cell(str(e.get("update", "")), right=True),
+            Cell(short(number(e.get("env_steps")) or 0), right=True),
+        ]
+        for n in names:
+            value = number(e["metrics"].get(n))
+            text = "" if value is None else figure(value)
+            row.append(Cell(text, _interval(e, n) if n == files.main else "", True))
+        rows.append(row)
+    best = next(
+        (k for k, e in enumerate(files.evals) if e.get("update") == files.best_update), None
+    )
+    head = ["update", "env steps", *(title(n) for n in names)]
+    made = table(head, rows, best)
+    episodes = len(files.evals[-1].get("seeds", [])) if files.evals else 0
+    note = f"{episodes} episodes on the same seeds each time; bold is the best; brackets are 95 % intervals."
+    return made + paragraph(note, "sub") if made else paragraph("No probe was made.", "empty")
+
+
+def _decisions(files: RunFiles) -> str:
+    rows = []
+    for d in files.decisions[-SHOWN_DECISIONS:]:
+        cause: Line = d.get("cause") or {}
+        why = f"{cause.get('signal', '?')} = {_plain(cause.get('value'))}"
+        limits = f"threshold {_plain(cause.get('threshold'))}, window {_plain(cause.get('window'))}"
+        did = " ".join(str(d[k]) for k in ("kind", "name") if d.get(k))
+        value = f"{_plain(d.get('value'))}" if d.get("value") is not None else ""
+        applied = f"read back {_plain(d.get('applied'))}" if d.get("applied") is not None else ""
+        rows.append(
+            [
+                Cell(str(d.get("update", "")), right=True),
+                Cell(str(d.get("guard", ""))),
+                Cell(f"{did} {value}".strip(), applied),
+                Cell(why, limits),
+                Cell(str(d.get("message", ""))),
+            ]
+        )
+    hidden = len(files.decisions) - len(rows)
+    note = paragraph(f"{hidden} earlier ones stand in journal.jsonl.", "sub") if hidden else ""
+    made = table(["update", "guard", "decision", "cause", "in words"], rows)
+    return made + note if made else paragraph("The guards watched and changed nothing.", "empty")
+
+
+def _sessions(files: RunFiles) -> str:
+    rows = []
+    for line in files.sessions:
+        event = str(line.get("event", ""))
+        if event == "begin":
+            event = "resumed" if line.get("resumed") else "started"
+        reason = str(line.get("reason", ""))
+        rows.append(
+            [
+                Cell(str(line.get("at", ""))),
+                Cell(f"{event}: {reason.replace('_', ' ')}" if reason else event),
+                Cell(str(line.get("update", "")), right=True),
+                Cell(str(line.get("pid", "")), right=True),
+                Cell(str(line.get("message", ""))),
+            ]
+        )
+    return table(["when", "what", "update", "process", "message"], rows)
+
+
+def _again(files: RunFiles) -> list[str]:
+    parts = [text_block(command(files))]
+    manifest = files.manifest
+    if manifest.get("parameters_sha256"):
+        versions = ", ".join(f"{k} {v}" for k, v in dict(manifest.get("versions", {})).items())
+        parts.append(
+            paragraph(
+                f"The same seed, versions and learner threads ({manifest.get('learner_threads', '?')}) "
+                f"give the same parameters at update {manifest.get('update')}: "
+                f"SHA-256 {manifest['parameters_sha256']} ({versions}). "
+                f"Compare with: holdfast ckpt show {files.name}-again",
+                "sub",
+            )
+        )
+    parts.append(paragraph(f"Evaluate it with: holdfast eval {files.name}", "sub"))
+    return parts
+
+
+def _settings(files: RunFiles) -> str:
+    try:
+        text = (files.path / "run.toml").read_text()
+    except OSError:
+        return ""
+    return folded("run.toml, every setting as it was resolved", text_block(text))
+
+
+def _interval(probe: Line, name: str, before: str = "") -> str:
+    ends = [number(v) for v in (probe.get("intervals") or {}).get(name) or ()]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+        return ""
+    return f"{before}[{figure(ends[0])}, {figure(ends[1])}]"
+
+
+def _plain(value: Any) -> str:
+    found = number(value)
+    return str(value) if found is None or found.is_integer() else figure(found)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from view_recorded import probe, write_lines, write_run
+
+from holdfast.errors import StorageError
+from holdfast.learn.normalise import ObsNorm
+from holdfast.learn.policy import Policy
+from holdfast.learn.restore import policy_from_checkpoint
+from holdfast.learn.spec import NetSpec, initial_parameters, spec_for
+from holdfast.store.checkpoint import Checkpoint, Checkpoints
+from holdfast.store.files import read_json
+from holdfast.view.media import make_media
+from holdfast.view.report import write_report
+from holdfast.worlds import make_world, options_type
+
+
+def save(run: Path, spec: NetSpec, update: int = 8) -> Checkpoint:
+    rng = np.random.default_rng(0)
+    norm = {"mean": rng.normal(size=spec.obs_size), "var": np.ones(spec.obs_size), "count": 3.0}
+    learner = {"spec": spec.state(), "parameters": initial_parameters(spec, rng), "norm": norm}
+    return Checkpoints(run / "checkpoints").save(update, {"learner": learner}, {}, frozenset())
+
+
+@pytest.fixture
+def shoal_run(tmp_path: Path) -> Path:
+    run = write_run(tmp_path / "tiny")
+    config = (run / "run.toml").read_text().replace("max_steps = 500", "max_steps = 12")
+    (run / "run.toml").write_text(config)
+    world = make_world("shoal", options_type("shoal")(games=1, fish=5))
+    save(run, spec_for(world.single_observation_space, world.single_action_space, (8,)))
+    world.close()
+    return run
+
+
+def test_a_restored_policy_plays_like_the_one_that_was_saved(tmp_path: Path) -> None:
+    spec = NetSpec(4, "discrete", nvec=(3,), hidden=(8,))
+    checkpoint = save(tmp_path, spec)
+    state = checkpoint.load()["learner"]
+    norm = ObsNorm(4)
+    norm.load_state_dict(state["norm"])
+    expected = Policy(spec, state["parameters"], norm)
+    policy = policy_from_checkpoint(checkpoint)
+    obs = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
+    assert policy.spec == spec
+    assert np.array_equal(policy.act(obs), expected.act(obs))
+    assert np.array_equal(policy.values(obs), expected.values(obs))
+
+
+def test_a_checkpoint_without_a_learner_is_refused_with_its_parts(tmp_path: Path) -> None:
+    checkpoint = Checkpoints(tmp_path).save(1, {"progress": {"update": 1}}, {}, frozenset())
+    with pytest.raises(StorageError, match="Its parts are: progress"):
+        policy_from_checkpoint(checkpoint)
+
+
+def test_the_best_policy_is_filmed_in_its_median_best_and_worst_episode(shoal_run: Path) -> None:
+    more = {**probe(8, 0.8), "seeds": [11, 22, 33]}
+    more["detail"] = {"final": [0.4, 1.0, 0.8]}
+    write_lines(shoal_run / "evals.jsonl", [more, probe(12, 0.5)])
+    made = {p.name for p in make_media(shoal_run)}
+    assert made == {"episode.gif", "episode.mp4", "best.gif", "worst.gif", "worst.mp4"}
+    clips = {c["rank"]: c for c in read_json(shoal_run / "media" / "clips.json")}
+    assert {rank: c["seed"] for rank, c in clips.items()} == {"median": 33, "best": 22, "worst": 11}
+    assert clips["worst"]["outcome"] == "40% of the fish alive"
+    assert clips["best"]["update"] == 8
+    with Image.open(shoal_run / "media" / "episode.gif") as image:
+        assert image.n_frames > 1
+    assert write_report(shoal_run).read_text().count("data:image/gif;base64,") == 3
+
+
+def test_a_broken_best_checkpoint_is_passed_over(shoal_run: Path) -> None:
+    good = Checkpoints(shoal_run / "checkpoints").all()[0]
+    save(shoal_run, NetSpec.from_state(good.load()["learner"]["spec"]), update=4)
+    (good.path / "state.json").write_text("{}")
+    assert make_media(shoal_run)
+    assert read_json(shoal_run / "media" / "clips.json")[0]["update"] == 4
+
+
+def test_a_run_without_checkpoints_has_no_clips(tmp_path: Path) -> None:
+    assert make_media(write_run(tmp_path / "tiny")) == []
+    assert make_media(tmp_path) == []
