@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +22,16 @@ class Collector:
         self.policy_s = 0.0
         self._obs, self._mask = world.observe()
 
-    def sync(self) -> None:
-        """Take the current observations from the world again (after its state was restored)."""
-        self._obs, self._mask = self.world.observe()
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next actions answer."""
+        return {"obs": self._obs, "mask": self._mask}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from these observations; a world that cannot be restored has begun new episodes."""
+        if self.world.saves_state:
+            self._obs, self._mask = state["obs"], state["mask"]
+        else:
+            self._obs, self._mask = self.world.observe()
 
     def collect(self) -> list[Episode]:
         """Fill the rollout and return the games that ended meanwhile."""

@@ -99,6 +99,7 @@ class Loop:
         self.registry.register("streams", streams)
         self.registry.register("learner", learner)
         self.registry.register("world", world)
+        self.registry.register("collector", self.collector)
         for guard in guards:
             self.registry.register(f"guard.{guard.name}", guard)
         self.registry.register("recorder", recorder)
@@ -151,6 +152,7 @@ class Loop:
         self.learner.config = phase.learner
         self.learner.set_value("clip", phase.learner.clip)
         self.collector = Collector(self.world, self.learner)
+        self.registry.register("collector", self.collector)
         self.phase = phase
         if rebuilt and not restoring:
             self.progress.built += 1
@@ -377,7 +379,6 @@ class Loop:
         """Go on from the state of a checkpoint."""
         self.enter(self.plan.phase(max(1, int(state["progress"]["update"]))), restoring=True)
         self.registry.load_state_dict(state)
-        self.collector.sync()
 
 
 def make_plan(config: Config, slots: int) -> Plan:

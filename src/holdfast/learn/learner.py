@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,15 @@ from holdfast.rng import Streams
 Index = npt.NDArray[np.int32]
 FUSED_WIDTH = 512
 """Widest hidden layer of the fused learner."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Elastic weight consolidation: parameters are pulled back to `values` by `weight * fisher`."""
+
+    weight: float
+    fisher: dict[str, F32]
+    values: dict[str, F32]
 
 
 class Learner(ABC):
@@ -59,6 +69,7 @@ class Learner(ABC):
             "entropy": config.entropy,
             "clip": config.clip,
         }
+        self.anchor: Anchor | None = None
         self.load_parameters(initial_parameters(spec, streams[f"{name}/init"], config.log_std))
 
     def new_rollout(self, slots: int) -> Rollout:
@@ -145,6 +156,10 @@ class Learner(ABC):
             norm.load_state_dict(self.norm.state_dict())
         return Policy(self.spec, self.parameters(), norm)
 
+    def protect(self, anchor: Anchor | None) -> None:
+        """Add `weight * fisher * (parameter - value)` to every gradient from now on; None ends it."""
+        self.anchor = anchor
+
     def set_value(self, name: str, value: float) -> None:
         """Set one of `value_names` from the next update on."""
         self.value(name)
@@ -168,6 +183,7 @@ class Learner(ABC):
             "norm": self.norm.state_dict() if self.norm is not None else None,
             "reward_norm": self.reward_norm.state_dict() if self.reward_norm is not None else None,
             "settings": dict(self.settings),
+            "anchor": None if self.anchor is None else dict(vars(self.anchor)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -179,6 +195,7 @@ class Learner(ABC):
         if self.reward_norm is not None:
             self.reward_norm.load_state_dict(state["reward_norm"])
         self.settings = {k: float(v) for k, v in state["settings"].items()}
+        self.protect(None if state["anchor"] is None else Anchor(**state["anchor"]))
 
     @abstractmethod
     def parameters(self) -> dict[str, F32]:

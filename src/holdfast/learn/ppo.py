@@ -76,6 +76,7 @@ class TorchLearner(Learner):
                     return self._means(sums, done)
                 self.adam.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
+                self._pull_back()
                 limit = config.max_grad_norm or float("inf")
                 norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit)
                 self.adam.step()
@@ -115,6 +116,15 @@ class TorchLearner(Learner):
                 "clip_fraction": float(((ratio - 1).abs() > clip).float().mean()),
             }
         return loss, metrics
+
+    def _pull_back(self) -> None:
+        if self.anchor is None or self.anchor.weight <= 0:
+            return
+        for name, parameter in self.net.named_parameters():
+            fisher = torch.from_numpy(self.anchor.fisher[name])
+            old = torch.from_numpy(self.anchor.values[name])
+            assert parameter.grad is not None
+            parameter.grad += self.anchor.weight * fisher * (parameter.detach() - old)
 
     @staticmethod
     def _means(sums: dict[str, float], done: int) -> dict[str, float]:

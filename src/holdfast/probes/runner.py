@@ -51,7 +51,7 @@ class ProbeSpec:
     deterministic: bool = True
     protocol: str = ""
     values: tuple[tuple[str, float], ...] = ()
-    """World values to set before play, such as those that guards have turned during training."""
+    """World values that guards have turned during training; options of the same names."""
 
 
 def draw_seeds(seed: int, count: int) -> tuple[int, ...]:
@@ -74,14 +74,12 @@ def run_probe(
 ) -> EvalReport:
     """Play every seed once and return the report."""
     module = _module(spec.world)
-    options = replace(spec.options, games=len(spec.seeds))
+    options = replace(spec.options, games=len(spec.seeds), **dict(spec.values))
     if module:
         options = module.prepare(options, spec.protocol)
     elif spec.protocol:
         raise ConfigError(f"{spec.world} has no protocol '{spec.protocol}'; leave --protocol out.")
     world = make_world(spec.world, options)
-    for name, value in spec.values if not spec.protocol else ():
-        world.set_value(name, value)
     try:
         episodes = play(world, policy, spec.seeds, spec.deterministic, progress)
     finally:

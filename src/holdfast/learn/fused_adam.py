@@ -1,0 +1,131 @@
+"""One row of parameters at a time: add up its gradient, step with Adam, copy it to where tiles read it.
+
+Whole rows, because the last few floats of a row take scalar code that may round otherwise than the
+vectors do: which elements those are must not depend on how rows are dealt to threads.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from holdfast.jit import kernel
+from holdfast.learn.fused_simd import address, fill, fma, load, peek, poke, sqrt, store, total
+
+WEIGHT, BIAS, LOG_STD = range(3)
+"""What a row of `theta` is (`fused_layout.ROW`)."""
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
+ZERO = np.float32(0.0)
+
+
+@kernel
+def copy_row(source, size, to):
+    """Copy `size` floats, in whole vectors that overlap at the end rather than pass it."""
+    if size < 8:
+        for j in range(size):
+            poke(to + 4 * j, peek(source + 4 * j))
+        return
+    for j in range(0, size - 8, 8):
+        store(to + 4 * j, load(source + 4 * j))
+    store(to + 4 * size - 32, load(source + 4 * size - 32))
+
+
+@kernel
+def reduce_row(row, lanes, grads, lane_bytes, settings, theta, anchor, fisher, grad):
+    """Write the lanes' summed gradient of one row, with penalties; return the sum of its squares."""
+    at = grads + row.grad
+    s = fill(ZERO)
+    for i in range(0, row.size // 8 * 8, 8):
+        g = load(at + 4 * i)
+        for lane in range(1, lanes):
+            g = g + load(at + lane * lane_bytes + 4 * i)
+        store(grad + 4 * (row.theta + i), g)
+    for i in range(row.size // 8 * 8, row.size):
+        x = peek(at + 4 * i)
+        for lane in range(1, lanes):
+            x += peek(at + lane * lane_bytes + 4 * i)
+        poke(grad + 4 * (row.theta + i), x)
+    to = grad + 4 * row.theta
+    if row.kind == LOG_STD:
+        for i in range(row.size):
+            poke(to + 4 * i, peek(to + 4 * i) - np.float32(settings.entropy))
+    if settings.ewc > 0:
+        weight = np.float32(settings.ewc)
+        for i in range(row.size):
+            k = row.theta + i
+            poke(to + 4 * i, peek(to + 4 * i) + weight * fisher[k] * (theta[k] - anchor[k]))
+    for i in range(0, row.size // 8 * 8, 8):
+        g = load(to + 4 * i)
+        s = fma(g, g, s)
+    squares = np.float64(total(s))
+    for i in range(row.size // 8 * 8, row.size):
+        squares += np.float64(peek(to + 4 * i)) ** 2
+    return squares
+
+
+@kernel
+def adam_row(row, theta, m, v, grad, coefficient, step_size, root):
+    """One step of torch's Adam on one row; `root` is sqrt(1 - beta2^t)."""
+    b1, b2 = np.float32(1.0 - BETA1), np.float32(1.0 - BETA2)
+    keep2, eps = np.float32(BETA2), np.float32(EPSILON)
+    w1, w2, w3 = fill(b1), fill(b2), fill(keep2)
+    scale, size, bias, e = fill(coefficient), fill(step_size), fill(root), fill(eps)
+    end = row.theta + row.size
+    i = row.theta
+    while i + 8 <= end:
+        o = 4 * i
+        g = load(grad + o) * scale
+        mean = load(m + o)
+        mean = fma(g - mean, w1, mean)
+        square = fma(g * g, w2, load(v + o) * w3)
+        store(m + o, mean)
+        store(v + o, square)
+        store(theta + o, load(theta + o) - size * mean / (sqrt(square) / bias + e))
+        i += 8
+    while i < end:
+        o = 4 * i
+        x = peek(grad + o) * coefficient
+        mean1 = peek(m + o)
+        mean1 += (x - mean1) * b1
+        square1 = peek(v + o) * keep2 + x * x * b2
+        poke(m + o, mean1)
+        poke(v + o, square1)
+        poke(
+            theta + o,
+            peek(theta + o) - step_size * mean1 / (np.float32(math.sqrt(square1)) / root + eps),
+        )
+        i += 1
+
+
+@kernel
+def pack_row(row, theta, packed):
+    """Copy one row of `theta` to where the tiles read it."""
+    at = theta + 4 * row.theta
+    to = packed + row.forward
+    if row.kind == BIAS:
+        copy_row(at, row.size, to)
+    elif row.kind == LOG_STD:
+        copy_row(at, row.size, to)
+        for i in range(row.size):
+            poke(to + row.forward_step + 4 * i, np.float32(math.exp(-peek(at + 4 * i))))
+    else:
+        for i in range(row.size):
+            poke(to + i * row.forward_step, peek(at + 4 * i))
+        if row.backward >= 0:
+            to = packed + row.backward
+            for i in range(0, min(row.size, row.backward_wide), 16):
+                copy_row(at + 4 * i, min(16, row.size - i), to)
+                to += 64 * row.depth
+            if row.size > row.backward_wide:
+                i = row.backward_wide
+                copy_row(at + 4 * i, row.size - i, packed + row.backward_tail)
+
+
+@kernel
+def pack(rows, theta, packed):
+    """Copy all of `theta` to where the tiles read it; needed after it was changed from outside."""
+    for k in range(rows.size):
+        pack_row(rows[k], address(theta), address(packed))

@@ -1,0 +1,306 @@
+"""The update of the fused learner: all minibatches of all epochs in one compiled call.
+
+`update` is called once by every thread and returns when all minibatches of all epochs are done:
+
+    each lane      stage -> forward -> loss -> backward, block by block, into gradients of its own
+    barrier        KL stop is decided by every thread from the same sums
+    each thread    adds the lanes' gradients of its rows of `theta`, and their squares
+    barrier        the norm, clipped
+    each thread    Adam on its rows, and their packed copies
+    barrier
+
+Every sum has an order that does not depend on which thread does it.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from holdfast.jit import kernel
+from holdfast.learn.fused_act import HALF_LOG_2PI, forward
+from holdfast.learn.fused_adam import BETA1, BETA2, adam_row, copy_row, pack_row, reduce_row
+from holdfast.learn.fused_loss import (
+    ADVANTAGE,
+    ENTROPY,
+    KL,
+    OLD_LOGP,
+    OLD_VALUE,
+    RETURN,
+    SLOPE,
+    SUMS,
+    VALUE,
+    categorical_samples,
+    gaussian_rows,
+    gaussian_slopes,
+    softmax_rows,
+    softmax_slopes,
+    surrogate,
+    value_loss,
+)
+from holdfast.learn.fused_simd import address, peek, poke, prefetch
+from holdfast.learn.fused_sync import barrier, ticket
+from holdfast.learn.fused_tiles import ADD, SET, column_sums, gradient, product
+
+SETTINGS = np.dtype(
+    [
+        (name, np.float64)
+        for name in [
+            "lr",
+            "clip",
+            "value_clip",
+            "entropy",
+            "value_coef",
+            "max_grad_norm",
+            "target_kl",
+            "ewc",
+            "normalise",
+        ]
+    ]
+    + [("step", np.int64)]
+)
+"""`value_clip`, `max_grad_norm`, `target_kl`, `ewc`: 0 is off; `step` counts Adam's steps so far."""
+
+OUT = ("policy_loss", "value_loss", "entropy_mean", "approx_kl", "clip_fraction", "grad_norm")
+"""What `update` sums over minibatches into `out`; the last place holds the number of steps made."""
+
+ZERO, ONE = np.float32(0.0), np.float32(1.0)
+GAUSSIAN_ENTROPY = 1.4189385332046727
+
+
+@kernel
+def _backward(first, last, layers, packed, work, grads, rows, mode):
+    """Add (or set) the gradients of layers `first..last-1`; activations become derivatives."""
+    for k in range(last - 1, first - 1, -1):
+        y = layers[k]
+        z = work + y.out
+        gradient(
+            z, y.out_row, y.outputs, work + y.source, y.source_row, y.source_columns, rows,
+            grads + y.grad, y.grad_row, mode,
+        )  # fmt: skip
+        column_sums(z, y.out_row, y.columns, rows, grads + y.grad_bias, mode)
+        if k > first:
+            product(
+                z, y.out_row, rows, packed + y.backward, y.outputs, y.source_columns,
+                work + y.source, y.source_row, 0, y.slope,
+            )  # fmt: skip
+
+
+@kernel
+def _policy_block(
+    rows, plan, segments, settings, mean, scale, count, packed, work, grads, fresh,
+    positions, picks, moves, sums,
+):  # fmt: skip
+    """Turn the policy head's outputs of a block into derivatives of the loss."""
+    column = 4 * plan.block
+    scratch = work + plan.scratch
+    z, e = work + plan.logits, work + plan.exps
+    share = np.float32(1.0 / count)
+    clip = np.float32(settings.clip)
+    if plan.gaussian:
+        logs = 0.0
+        for j in range(plan.actions):
+            logs += peek(packed + plan.log_std + 4 * j)
+        constant = np.float32(-logs - plan.actions * HALF_LOG_2PI)
+        inverse = packed + plan.inverse_std
+        vectors = plan.logits_vectors
+        gaussian_rows(
+            z, plan.logits_row, e, plan.exps_row, rows, vectors, moves, positions, inverse,
+            constant, scratch, column,
+        )  # fmt: skip
+        sums[ENTROPY] += rows * (logs + plan.actions * GAUSSIAN_ENTROPY)
+        surrogate(rows, clip, mean, scale, share, scratch, column, sums)
+        gaussian_slopes(
+            z, plan.logits_row, e, plan.exps_row, rows, vectors, inverse,
+            grads + plan.grad_log_std, fresh, scratch, column,
+        )  # fmt: skip
+        return
+    softmax_rows(
+        z, plan.logits_row, e, plan.exps_row, rows, picks, positions, segments, scratch, column
+    )
+    sums[ENTROPY] += categorical_samples(rows, segments, scratch, column)
+    surrogate(rows, clip, mean, scale, share, scratch, column, sums)
+    bonus = np.float32(settings.entropy / count)
+    softmax_slopes(
+        z, plan.logits_row, e, plan.exps_row, rows, picks, positions, segments, bonus,
+        scratch, column,
+    )  # fmt: skip
+
+
+@kernel
+def _value_block(rows, plan, settings, count, work, sums):
+    """Turn the values of a block into derivatives of the loss."""
+    column = 4 * plan.block
+    scratch = work + plan.scratch
+    at = work + plan.values
+    for r in range(rows):
+        poke(scratch + VALUE * column + 4 * r, peek(at + r * plan.values_row))
+    limit = np.float32(settings.value_clip if settings.value_clip > 0 else -1.0)
+    value_loss(rows, limit, np.float32(settings.value_coef / count), scratch, column, sums)
+    for r in range(rows):
+        poke(at + r * plan.values_row, peek(scratch + SLOPE * column + 4 * r))
+
+
+@kernel
+def _lane(
+    plan, layers, segments, settings, mean, scale, count, packed, work, grads, positions,
+    obs, picks, moves, log_probs, values, advantages, returns, order, start, end, sums,
+):  # fmt: skip
+    """Write the gradients and sums of the samples `order[start:end]`, a part of a minibatch of `count`."""
+    column = 4 * plan.block
+    scratch = work + plan.scratch
+    data = address(obs)
+    first_source = work + layers[0].source
+    for lo in range(start, end, plan.block):
+        rows = min(plan.block, end - lo)
+        for r in range(rows):
+            n = order[lo + r]
+            positions[r] = n
+            copy_row(data + 4 * plan.inputs * n, plan.inputs, first_source + r * plan.source_row)
+            poke(scratch + OLD_LOGP * column + 4 * r, log_probs[n])
+            poke(scratch + ADVANTAGE * column + 4 * r, advantages[n])
+            poke(scratch + RETURN * column + 4 * r, returns[n])
+            poke(scratch + OLD_VALUE * column + 4 * r, values[n])
+        # While this block is computed, fetch the next one: of this lane, or of its next minibatch.
+        ahead = lo + plan.block if lo + plan.block < end else start + count
+        for k in range(ahead, min(ahead + plan.block, order.size)):
+            n = order[k]
+            for line in range(data + 4 * plan.inputs * n, data + 4 * plan.inputs * (n + 1), 64):
+                prefetch(line)
+            prefetch(data + 4 * plan.inputs * (n + 1) - 4)
+            prefetch(address(log_probs) + 4 * n)
+            prefetch(address(advantages) + 4 * n)
+            prefetch(address(returns) + 4 * n)
+            prefetch(address(values) + 4 * n)
+            prefetch(address(picks) + 4 * picks.shape[1] * n)
+        mode = SET if lo == start else ADD
+        forward(0, plan.policy_layers, layers, packed, work, rows)
+        _policy_block(
+            rows, plan, segments, settings, mean, scale, count, packed, work, grads, lo == start,
+            positions, picks, moves, sums,
+        )  # fmt: skip
+        if plan.nets == 1:
+            _value_block(rows, plan, settings, count, work, sums)
+        _backward(0, plan.policy_layers, layers, packed, work, grads, rows, mode)
+        if plan.nets == 2:
+            forward(plan.policy_layers, plan.layers, layers, packed, work, rows)
+            _value_block(rows, plan, settings, count, work, sums)
+            _backward(plan.policy_layers, plan.layers, layers, packed, work, grads, rows, mode)
+
+
+@kernel
+def _standardise(advantages, order, wanted):
+    """Return (mean, 1 / (std + 1e-8)) of a minibatch's advantages, or (0, 1) if not wanted."""
+    if not wanted or order.size < 2:
+        return ZERO, ONE
+    # Two chains of additions, because one would wait for itself.
+    s, t = 0.0, 0.0
+    for k in range(0, order.size - 1, 2):
+        s += advantages[order[k]]
+        t += advantages[order[k + 1]]
+    if order.size % 2:
+        s += advantages[order[-1]]
+    mean = (s + t) / order.size
+    s, t = 0.0, 0.0
+    for k in range(0, order.size - 1, 2):
+        s += (advantages[order[k]] - mean) ** 2
+        t += (advantages[order[k + 1]] - mean) ** 2
+    if order.size % 2:
+        s += (advantages[order[-1]] - mean) ** 2
+    return np.float32(mean), np.float32(1.0 / (math.sqrt((s + t) / (order.size - 1)) + 1e-8))
+
+
+@kernel
+def update(
+    thread, threads, plans, layers, rows, cuts, segments, options,
+    theta, m, v, grad, squares, anchor, fisher, packed, grads, work, positions,
+    obs, picks, moves, log_probs, values, advantages, returns, order, borders,
+    lane_sums, sync, out,
+):  # fmt: skip
+    """Make all gradient steps; return 0, or 1 when the call was aborted.
+
+    `order [epochs, S]` are flat positions in the rollout, `borders [M+1]` cut each epoch into
+    minibatches, `out [7]` receives the sums of `OUT` and the number of steps.
+    """
+    plan, settings = plans[0], options[0]
+    lanes = grads.shape[0]
+    lane_bytes = 4 * grads.shape[1]
+    at_theta, at_packed, at_grads = address(theta), address(packed), address(grads)
+    at_work = address(work) + 4 * work.shape[1] * thread
+    at_sync = address(sync)
+    results = np.zeros(len(OUT) + 1)
+    minibatch = 0
+    step = settings.step
+    stopped = False
+    for epoch in range(order.shape[0]):
+        for b in range(borders.size - 1):
+            first, count = borders[b], borders[b + 1] - borders[b]
+            batch = order[epoch, first : first + count]
+            mean, scale = _standardise(advantages, batch, settings.normalise > 0)
+            # Whoever is free takes the next lane, so a thread that lost its core holds up one at most.
+            # Each thread draws one ticket too many a minibatch, which fixes the first of the next.
+            while True:
+                lane = ticket(at_sync) - minibatch * (lanes + threads)
+                if lane >= lanes:
+                    break
+                lane_sums[lane, :] = 0.0
+                start = first + count * lane // lanes
+                end = first + count * (lane + 1) // lanes
+                if start == end:
+                    grads[lane, :] = ZERO
+                _lane(
+                    plan, layers, segments, settings, mean, scale, count, at_packed, at_work,
+                    at_grads + lane * lane_bytes, positions[thread], obs, picks, moves, log_probs,
+                    values, advantages, returns, order[epoch], start, end, lane_sums[lane],
+                )  # fmt: skip
+            minibatch += 1
+            if barrier(at_sync, threads):
+                return 1
+            kl = 0.0
+            for lane in range(lanes):
+                kl += lane_sums[lane, KL]
+            if settings.target_kl > 0 and kl / count > 1.5 * settings.target_kl:
+                stopped = True
+                break
+            for k in range(SUMS):
+                s = 0.0
+                for lane in range(lanes):
+                    s += lane_sums[lane, k]
+                results[k] += s / count
+            for k in range(cuts[thread], cuts[thread + 1]):
+                squares[k] = reduce_row(
+                    rows[k], lanes, at_grads, lane_bytes, settings, theta, anchor, fisher,
+                    address(grad),
+                )  # fmt: skip
+            if barrier(at_sync, threads):
+                return 1
+            norm = 0.0
+            for k in range(squares.size):
+                norm += squares[k]
+            norm = math.sqrt(norm)
+            coefficient = 1.0
+            if settings.max_grad_norm > 0:
+                # Written so that a NaN norm spoils the step visibly, as torch's does.
+                ratio = settings.max_grad_norm / (norm + 1e-6)
+                coefficient = 1.0 if ratio > 1.0 else ratio
+            step += 1
+            size = np.float32(settings.lr / (1.0 - BETA1**step))
+            root = np.float32(math.sqrt(1.0 - BETA2**step))
+            for k in range(cuts[thread], cuts[thread + 1]):
+                adam_row(
+                    rows[k], at_theta, address(m), address(v), address(grad),
+                    np.float32(coefficient), size, root,
+                )  # fmt: skip
+                pack_row(rows[k], at_theta, at_packed)
+            results[SUMS] += norm
+            results[SUMS + 1] += 1
+            if barrier(at_sync, threads):
+                return 1
+        if stopped:
+            break
+    if thread == 0:
+        out[:] = results
+    return 0

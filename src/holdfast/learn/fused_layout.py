@@ -1,0 +1,324 @@
+"""Where everything lies in the memory of the fused kernels, computed once from a `NetSpec`.
+
+    theta    [P]         the parameters, end to end, torch's shapes and order; so are Adam's moments
+    packed   [...]       copies of the weights in the order the tiles read them, and padded biases
+    grads    [lanes, .]  padded gradients, one set a lane
+    work     [threads, .] activations and scratch of one block of samples
+
+A *net* is a chain of layers that ends in a head: separate trunks are two nets (policy, value), a shared
+trunk is one net whose head holds the logits and, in a vector of its own, the value. A *lane* is a fixed
+share of every minibatch; threads take whole lanes, so the sums do not depend on the thread count.
+Offsets in the tables are in bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.learn.fused_adam import BIAS, LOG_STD, WEIGHT
+from holdfast.learn.fused_loss import LOWEST, SEGMENT_COLUMNS, SEGMENTS
+from holdfast.learn.fused_tiles import LINEAR, RELU, RELU_SLOPE, TANH, TANH_SLOPE, WIDE
+from holdfast.learn.spec import NetSpec
+from holdfast.records import F32
+
+LAYER = np.dtype(
+    [
+        (name, np.int64)
+        for name in [
+            "inputs",
+            "outputs",
+            "columns",
+            "source",
+            "source_row",
+            "source_columns",
+            "out",
+            "out_row",
+            "forward",
+            "backward",
+            "bias",
+            "grad",
+            "grad_row",
+            "grad_bias",
+            "activate",
+            "slope",
+        ]
+    ]
+)
+"""One linear layer: `source` and `out` in `work`, `forward`, `backward` and `bias` in `packed`."""
+
+ROW = np.dtype(
+    [
+        (name, np.int64)
+        for name in [
+            "theta",
+            "size",
+            "grad",
+            "kind",
+            "forward",
+            "forward_step",
+            "backward",
+            "backward_wide",
+            "backward_tail",
+            "depth",
+        ]
+    ]
+)
+"""One contiguous run of `theta`: a row of weights, a bias (or a segment of it), or log_std."""
+
+PLAN = np.dtype(
+    [
+        (name, np.int64)
+        for name in [
+            "nets",
+            "policy_layers",
+            "layers",
+            "gaussian",
+            "block",
+            "logits",
+            "logits_row",
+            "logits_vectors",
+            "values",
+            "values_row",
+            "exps",
+            "exps_row",
+            "scratch",
+            "log_std",
+            "inverse_std",
+            "grad_log_std",
+            "inputs",
+            "source_row",
+            "actions",
+        ]
+    ]
+)
+"""What is not per layer; `values` is the byte offset of the value of row 0 in `work`."""
+
+
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+class Layout:
+    """Tables for the kernels and the map between parameter names and `theta`."""
+
+    def __init__(self, spec: NetSpec, block: int = 0) -> None:
+        self.spec = spec
+        names = [(f"{n}.{p}", shape) for n, i, o in spec.layers()
+                 for p, shape in (("weight", (o, i)), ("bias", (o,)))]  # fmt: skip
+        if spec.action == "gaussian":
+            names.append(("log_std", (spec.action_size,)))
+        self.slices: dict[str, tuple[int, tuple[int, ...]]] = {}
+        at = 0
+        for name, shape in names:
+            self.slices[name] = (at, shape)
+            at += int(np.prod(shape))
+        self.size = at
+        self._segments()
+        self.block = block or self._pick_block()
+        self._work = self._packed = self._grads = 0
+        self._layers: list[tuple[int, ...]] = []
+        self._rows: list[tuple[int, ...]] = []
+        self._place()
+        self.work_size, self.packed_size, self.grads_size = self._work, self._packed, self._grads
+        self.layers = np.array(self._layers, LAYER)
+        self.rows = np.array(sorted(self._rows), ROW)
+        if int(self.rows["size"].sum()) != self.size:
+            raise AssertionError("the rows must cover theta exactly")
+
+    def views(self, flat: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        """Return named, shaped views of a vector laid out like `theta`."""
+        return {
+            name: flat[at : at + int(np.prod(shape))].reshape(shape)
+            for name, (at, shape) in self.slices.items()
+        }
+
+    def empty_packed(self) -> F32:
+        """Return the packed buffer with its padding set; the kernels write only what is not padding."""
+        packed = np.zeros(self.packed_size // 4, np.float32)
+        if self.spec.action != "gaussian":
+            head = self.layers[int(self.plan["policy_layers"]) - 1]
+            first = int(head["bias"]) // 4
+            for start, choices, vectors in self.segments:
+                packed[first + start + choices : first + start + 8 * vectors] = LOWEST
+        return packed
+
+    def cut_rows(self, threads: int) -> npt.NDArray[np.int64]:
+        """Return `[threads + 1]` cuts of the row table into parts of about equal size."""
+        done = np.concatenate([[0], np.cumsum(self.rows["size"])])
+        goals = self.size * np.arange(threads + 1) // threads
+        cuts: npt.NDArray[np.int64] = np.searchsorted(done, goals).astype(np.int64)
+        cuts[-1] = len(self.rows)
+        return cuts
+
+    def _segments(self) -> None:
+        """Columns of the policy head: (first column, true size, vectors) of every segment."""
+        sizes = [self.spec.action_size] if self.spec.action == "gaussian" else list(self.spec.nvec)
+        rows, first = [], 0
+        for size in sizes:
+            vectors = _up(size, 8) // 8
+            rows.append((first, size, vectors))
+            first += 8 * vectors
+        self.segments = np.array(rows, np.int64).reshape(-1, 3)
+        self.head_columns = first
+
+    def _pick_block(self) -> int:
+        """Samples that pass through a net at a time: activations should stay in the second cache."""
+        row = _up(self.spec.obs_size, 8) + sum(_up(h, 8) for h in self.spec.hidden)
+        return 96 if 4 * 96 * row <= 256 * 1024 else 48
+
+    def _take_work(self, columns: int) -> int:
+        """Reserve a column block of float32 rows in `work`, 64-byte aligned."""
+        at = self._work
+        self._work = _up(at + 4 * columns, 64)
+        return at
+
+    def _place(self) -> None:
+        spec, block = self.spec, self.block
+        source_row = 4 * _up(spec.obs_size, 8)
+        source = self._take_work(block * source_row // 4)
+        trunks = ["trunk"] if spec.shared else ["pi", "vf"]
+        base, ends = self._work, []
+        heads: dict[str, tuple[int, int]] = {}
+        policy_layers = 0
+        for trunk in trunks:
+            self._work = base  # the nets run one after another in the same activations
+            at, row, size = source, source_row, spec.obs_size
+            for i, width in enumerate(spec.hidden):
+                name = f"{trunk}.{i}"
+                rows = [(name, o, o) for o in range(width)]
+                biases = [(name, 0, 0, width)]
+                at, row = self._layer(rows, biases, size, width, at, row, i == 0, True)
+                size = width
+            parts, biases, outputs = [], [], 0
+            if trunk != "vf":
+                true = 0
+                for first, choices, _ in self.segments.tolist():
+                    parts += [("pi_out", true + k, first + k) for k in range(choices)]
+                    biases.append(("pi_out", true, first, choices))
+                    true += choices
+                    outputs = first + choices
+            value_column = self.head_columns if trunk == "trunk" else 0
+            if trunk != "pi":
+                parts.append(("vf_out", 0, value_column))
+                biases.append(("vf_out", 0, value_column, 1))
+                outputs = value_column + 1
+            out, out_row = self._layer(
+                parts, biases, size, outputs, at, row, not spec.hidden, False
+            )
+            if trunk != "vf":
+                heads["logits"] = (out, out_row)
+                policy_layers = len(self._layers)
+            if trunk != "pi":
+                heads["values"] = (out + 4 * value_column, out_row)
+            ends.append(self._work)
+        self._work = max(ends)
+        exps_row = 4 * self.head_columns
+        exps = self._take_work(block * self.head_columns)
+        columns = SEGMENTS + SEGMENT_COLUMNS * len(self.segments)
+        scratch = self._take_work(columns * block)
+        self._work += 256  # the last tile's rows may pass the end of a block
+        log_std = self._packed
+        self._packed += 8 * self.head_columns
+        grad_log_std = self._grads
+        self._grads = _up(self._grads + 4 * self.head_columns, 64)
+        if spec.action == "gaussian":
+            theta = self.slices["log_std"][0]
+            self._rows.append(
+                (
+                    theta,
+                    spec.action_size,
+                    grad_log_std,
+                    LOG_STD,
+                    log_std,
+                    4 * self.head_columns,
+                    -1,
+                    0,
+                    -1,
+                    0,
+                )
+            )
+        self.plan = np.zeros((), PLAN)
+        values = {
+            "nets": len(trunks), "policy_layers": policy_layers, "layers": len(self._layers),
+            "gaussian": int(spec.action == "gaussian"), "block": block,
+            "logits": heads["logits"][0], "logits_row": heads["logits"][1],
+            "logits_vectors": self.head_columns // 8,
+            "values": heads["values"][0], "values_row": heads["values"][1],
+            "exps": exps, "exps_row": exps_row, "scratch": scratch,
+            "log_std": log_std, "inverse_std": log_std + 4 * self.head_columns,
+            "grad_log_std": grad_log_std, "inputs": spec.obs_size, "source_row": source_row,
+            "actions": spec.noise_size,
+        }  # fmt: skip
+        for key, value in values.items():
+            self.plan[key] = value
+
+    def _layer(
+        self,
+        parts: list[tuple[str, int, int]],
+        biases: list[tuple[str, int, int, int]],
+        inputs: int,
+        outputs: int,
+        source: int,
+        source_row: int,
+        first: bool,
+        hidden: bool,
+    ) -> tuple[int, int]:
+        """Add a layer of `parts` (name, row of the tensor, padded row); return where its output lies."""
+        columns, source_columns = _up(outputs, 8), _up(inputs, 8)
+        out_row = 4 * _up(max(columns, _up(outputs, 6)), 8)
+        out = self._take_work((self.block + 6) * out_row // 4)
+        forward = self._packed
+        bias = forward + 4 * inputs * columns
+        backward = -1 if first else bias + 4 * columns
+        self._packed = bias + 4 * columns + (0 if first else 4 * outputs * source_columns)
+        grad, grad_row = self._grads, 4 * source_columns
+        grad_bias = grad + grad_row * _up(outputs, 6)
+        self._grads = _up(grad_bias + 4 * columns, 64)
+        tanh = self.spec.activation == "tanh"
+        self._layers.append(
+            (
+                inputs,
+                outputs,
+                columns,
+                source,
+                source_row,
+                source_columns,
+                out,
+                out_row,
+                forward,
+                backward,
+                bias,
+                grad,
+                grad_row,
+                grad_bias,
+                (TANH if tanh else RELU) if hidden else LINEAR,
+                TANH_SLOPE if tanh else RELU_SLOPE,
+            )
+        )
+        wide, inputs_wide = columns // WIDE * WIDE, source_columns // WIDE * WIDE
+        for name, row, padded in parts:
+            width = WIDE if padded < wide else 8
+            tile, lane = padded // WIDE * WIDE, padded % WIDE
+            self._rows.append(
+                (
+                    self.slices[f"{name}.weight"][0] + row * inputs,
+                    inputs,
+                    grad + padded * grad_row,
+                    WEIGHT,
+                    forward + 4 * (tile * inputs + lane),
+                    4 * width,
+                    -1 if first else backward + 64 * padded,
+                    inputs_wide,
+                    -1 if first else backward + 4 * inputs_wide * outputs + 32 * padded,
+                    outputs,
+                )
+            )
+        for name, row, padded, count in biases:
+            theta = self.slices[f"{name}.bias"][0] + row
+            self._rows.append(
+                (theta, count, grad_bias + 4 * padded, BIAS, bias + 4 * padded, 0, -1, 0, -1, 0)
+            )
+        return out, out_row

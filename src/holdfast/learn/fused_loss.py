@@ -1,0 +1,213 @@
+"""PPO's losses and their derivatives for one block of samples, in place of the network's outputs.
+
+The heads' outputs lie in rows of eight-lane vectors: each discrete action dimension ("segment") starts
+at a multiple of eight and its padding holds -1e30, so that softmax needs no tail. Work over columns
+goes row by row; work over samples goes eight samples at a time through the columns of `Scratch`,
+whose padding (the samples up to the next multiple of eight) is neutral in every sum.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.jit import kernel
+from holdfast.learn.fused_simd import (
+    exp,
+    fill,
+    fma,
+    largest,
+    load,
+    log,
+    lower_of,
+    peek,
+    poke,
+    splat,
+    store,
+    total,
+    upper_of,
+    where_less,
+)
+
+ZERO, ONE, HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
+LOWEST = np.float32(-1e30)
+
+# Columns of float32 [block] in a thread's scratch; four more per segment follow.
+OLD_LOGP, ADVANTAGE, RETURN, OLD_VALUE, VALUE, LOGP, SLOPE, SEGMENTS = range(8)
+TOTAL, WEIGHTED, CHOSEN, SHIFT = range(4)
+SEGMENT_COLUMNS = 4
+
+# Sums over samples that a lane reports.
+POLICY_LOSS, VALUE_LOSS, ENTROPY, KL, CLIPPED, SUMS = range(6)
+
+
+@kernel
+def softmax_rows(z, z_row, e, e_row, rows, actions, positions, segments, scratch, column):
+    """Replace logits by logits minus their maximum, write exp of that to `e`, and fill per segment:
+    TOTAL = sum exp, WEIGHTED = sum exp * shifted logit, CHOSEN = shifted logit of the action."""
+    for d in range(segments.shape[0]):
+        first, vectors = segments[d, 0], segments[d, 2]
+        out = scratch + (SEGMENTS + SEGMENT_COLUMNS * d) * column
+        for r in range(rows):
+            at = z + r * z_row + 4 * first
+            to = e + r * e_row + 4 * first
+            top = load(at)
+            for k in range(1, vectors):
+                top = upper_of(load(at + 32 * k), top)
+            shift = fill(largest(top))
+            s = fill(ZERO)
+            t = fill(ZERO)
+            for k in range(vectors):
+                v = load(at + 32 * k) - shift
+                w = exp(v)
+                store(at + 32 * k, v)
+                store(to + 32 * k, w)
+                s = s + w
+                t = fma(w, v, t)
+            poke(out + TOTAL * column + 4 * r, total(s))
+            poke(out + WEIGHTED * column + 4 * r, total(t))
+            poke(out + CHOSEN * column + 4 * r, peek(at + 4 * actions[positions[r], d]))
+        for r in range(rows, (rows + 7) // 8 * 8):
+            poke(out + TOTAL * column + 4 * r, ONE)
+            poke(out + WEIGHTED * column + 4 * r, ZERO)
+            poke(out + CHOSEN * column + 4 * r, ZERO)
+
+
+@kernel
+def categorical_samples(rows, segments, scratch, column):
+    """Write LOGP and, per segment, TOTAL = 1 / sum exp and SHIFT = entropy - log sum exp;
+    return the sum of entropies."""
+    entropy = fill(ZERO)
+    for r in range(0, rows, 8):
+        at = scratch + 4 * r
+        logp = fill(ZERO)
+        for d in range(segments.shape[0]):
+            out = at + (SEGMENTS + SEGMENT_COLUMNS * d) * column
+            s = load(out + TOTAL * column)
+            log_s = log(s)
+            inverse = fill(ONE) / s
+            mean = load(out + WEIGHTED * column) * inverse
+            logp = logp + (load(out + CHOSEN * column) - log_s)
+            entropy = entropy + (log_s - mean)
+            store(out + TOTAL * column, inverse)
+            store(out + SHIFT * column, fill(ZERO) - mean)
+        store(at + LOGP * column, logp)
+    return total(entropy)
+
+
+@kernel
+def softmax_slopes(z, z_row, e, e_row, rows, actions, positions, segments, bonus, scratch, column):
+    """Replace the shifted logits by the derivative of the loss; `bonus` is ent_coef / samples."""
+    weight = fill(bonus)
+    for d in range(segments.shape[0]):
+        first, vectors = segments[d, 0], segments[d, 2]
+        out = scratch + (SEGMENTS + SEGMENT_COLUMNS * d) * column
+        for r in range(rows):
+            at = z + r * z_row + 4 * first
+            of = e + r * e_row + 4 * first
+            g = splat(scratch + SLOPE * column + 4 * r)
+            inverse = splat(out + TOTAL * column + 4 * r)
+            shift = splat(out + SHIFT * column + 4 * r)
+            for k in range(vectors):
+                p = load(of + 32 * k) * inverse
+                # d entropy / d z = -p (log p + entropy)
+                store(at + 32 * k, p * (weight * (load(at + 32 * k) + shift) - g))
+            chosen = at + 4 * actions[positions[r], d]
+            poke(chosen, peek(chosen) + peek(scratch + SLOPE * column + 4 * r))
+
+
+@kernel
+def gaussian_rows(
+    z, z_row, e, e_row, rows, vectors, actions, positions, inverse_std, constant, scratch, column
+):
+    """Write u = (action - mean) / std to `e` and LOGP = constant - sum u^2 / 2."""
+    size = actions.shape[1]
+    for r in range(rows):
+        at, to, n = z + r * z_row, e + r * e_row, positions[r]
+        for j in range(size):
+            poke(to + 4 * j, actions[n, j])
+        s = fill(ZERO)
+        for k in range(vectors):
+            u = (load(to + 32 * k) - load(at + 32 * k)) * load(inverse_std + 32 * k)
+            store(to + 32 * k, u)
+            s = fma(u, u, s)
+        poke(scratch + LOGP * column + 4 * r, constant - HALF * total(s))
+    for r in range(rows, (rows + 7) // 8 * 8):
+        poke(scratch + LOGP * column + 4 * r, ZERO)
+
+
+@kernel
+def gaussian_slopes(
+    z, z_row, e, e_row, rows, vectors, inverse_std, g_log_std, fresh, scratch, column
+):
+    """Write the derivative for the means over `z` and add that for log_std to `g_log_std`."""
+    for k in range(vectors):
+        inverse = load(inverse_std + 32 * k)
+        s = fill(ZERO) if fresh else load(g_log_std + 32 * k)
+        for r in range(rows):
+            g = splat(scratch + SLOPE * column + 4 * r)
+            u = load(e + r * e_row + 32 * k)
+            gu = g * u
+            store(z + r * z_row + 32 * k, gu * inverse)
+            s = s + (gu * u - g)
+        store(g_log_std + 32 * k, s)
+
+
+@kernel
+def surrogate(rows, clip, mean, scale, share, scratch, column, sums):
+    """Write SLOPE = d loss / d logp of every sample and add to the sums; `share` is 1 / samples.
+
+    The advantage used is (ADVANTAGE - mean) * scale.
+    """
+    one, zero = fill(ONE), fill(ZERO)
+    low, high, limit = fill(ONE - clip), fill(ONE + clip), fill(clip)
+    shift, factor, part = fill(mean), fill(scale), fill(share)
+    loss = kl = clipped = fill(ZERO)
+    for r in range(rows, (rows + 7) // 8 * 8):
+        poke(scratch + OLD_LOGP * column + 4 * r, ZERO)
+        poke(scratch + ADVANTAGE * column + 4 * r, mean)
+    for r in range(0, rows, 8):
+        at = scratch + 4 * r
+        gap = load(at + LOGP * column) - load(at + OLD_LOGP * column)
+        advantage = (load(at + ADVANTAGE * column) - shift) * factor
+        ratio = exp(gap)
+        free = ratio * advantage
+        bound = lower_of(high, upper_of(low, ratio)) * advantage
+        loss = loss - lower_of(bound, free)
+        off = ratio - one
+        kl = kl + (off - gap)
+        clipped = clipped + where_less(limit, upper_of(off, zero - off), one, zero)
+        store(at + SLOPE * column, where_less(bound, free, zero, zero - free * part))
+    sums[POLICY_LOSS] += total(loss)
+    sums[KL] += total(kl)
+    sums[CLIPPED] += total(clipped)
+
+
+@kernel
+def value_loss(rows, value_clip, weight, scratch, column, sums):
+    """Write SLOPE = d loss / d value (`weight` is vf_coef / samples); no clipping if it is negative."""
+    zero, half, factor = fill(ZERO), fill(HALF), fill(weight)
+    bound, negative = fill(value_clip), fill(-value_clip)
+    loss = fill(ZERO)
+    for r in range(rows, (rows + 7) // 8 * 8):
+        poke(scratch + VALUE * column + 4 * r, ZERO)
+        poke(scratch + RETURN * column + 4 * r, ZERO)
+        poke(scratch + OLD_VALUE * column + 4 * r, ZERO)
+    for r in range(0, rows, 8):
+        at = scratch + 4 * r
+        value, target = load(at + VALUE * column), load(at + RETURN * column)
+        error = value - target
+        square = error * error
+        if value_clip >= ZERO:
+            old = load(at + OLD_VALUE * column)
+            moved = value - old
+            held = (old + lower_of(bound, upper_of(negative, moved))) - target
+            held_square = held * held
+            # Inside the clip range both branches are the same function; outside it the held one is flat.
+            flat = where_less(bound, upper_of(moved, zero - moved), zero, error)
+            error = where_less(square, held_square, flat, error)
+            square = upper_of(held_square, square)
+        loss = fma(half, square, loss)
+        store(at + SLOPE * column, error * factor)
+    sums[VALUE_LOSS] += total(loss)

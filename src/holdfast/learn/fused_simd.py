@@ -1,0 +1,364 @@
+"""Eight float32 lanes as a Numba value, and the vector arithmetic that the fused kernels need.
+
+    acc = fma(splat(a), load(b), acc)      # acc, load(b): float8; a, b: byte addresses (int64)
+    y = tanh(acc + load(bias))
+
+Explicit vectors, because whether LLVM finds a register-blocked form of a scalar loop nest differs
+between its versions; these compile to the same instructions everywhere (two SSE or NEON halves
+where there is no AVX). Addresses are plain integers: the caller keeps the arrays alive and in
+bounds. Operators carry only the `contract` flag, so NaN and infinity keep their meaning.
+
+This file defines no kernel but is compiled into many; that it names `holdfast.jit` makes it part of their
+cache stamp.
+"""
+
+# mypy: allow-untyped-calls, allow-subclassing-any, allow-untyped-decorators
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+
+LANES = 8
+_F32 = ir.FloatType()
+_I32 = ir.IntType(32)
+_VEC = ir.VectorType(_F32, LANES)
+_IVEC = ir.VectorType(_I32, LANES)
+_CONTRACT = ("contract",)
+
+
+def vector_op(function: Any) -> Any:
+    """Make a Numba intrinsic; untyped, because what it takes in a kernel is not what Python sees."""
+    return intrinsic(function)
+
+
+class Float8(types.Type):
+    """The Numba type of eight float32 lanes."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Float8")
+
+
+float8 = Float8()
+
+
+@register_model(Float8)
+class _Float8Model(models.PrimitiveModel):
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        super().__init__(dmm, fe_type, _VEC)
+
+
+def _operator(op: Callable[..., Any], emit: str) -> None:
+    class Template(ConcreteTemplate):
+        key = op
+        cases = [signature(float8, float8, float8)]  # noqa: RUF012
+
+    infer_global(op)(Template)
+
+    @lower_builtin(op, float8, float8)
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return getattr(builder, emit)(*args, flags=_CONTRACT)
+
+
+_operator(operator.add, "fadd")
+_operator(operator.sub, "fsub")
+_operator(operator.mul, "fmul")
+_operator(operator.truediv, "fdiv")
+
+
+def _constant(x: float) -> Any:
+    return ir.Constant(_VEC, [ir.Constant(_F32, float(np.float32(x)))] * LANES)
+
+
+def _int_constant(x: int) -> Any:
+    return ir.Constant(_IVEC, [ir.Constant(_I32, x)] * LANES)
+
+
+def _call(builder: Any, name: str, *args: Any) -> Any:
+    """Emit a call of the LLVM intrinsic `name` on float8 values."""
+    kind = ir.FunctionType(_VEC, [_VEC] * len(args))
+    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v8f32")
+    return builder.call(function, args)
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return _call(builder, "fmuladd", a, b, c)
+
+
+def _pick(builder: Any, compare: str, a: Any, b: Any) -> Any:
+    """`a` where it compares true with `b`, else `b`: one min/max instruction, b when NaN."""
+    return builder.select(builder.fcmp_ordered(compare, a, b), a, b)
+
+
+def _poly(builder: Any, x: Any, coefficients: list[float]) -> Any:
+    """Horner's scheme, highest power first."""
+    y = _constant(coefficients[0])
+    for c in coefficients[1:]:
+        y = _fma(builder, y, x, _constant(c))
+    return y
+
+
+def _splat(builder: Any, scalar: Any) -> Any:
+    one = builder.insert_element(ir.Constant(_VEC, ir.Undefined), scalar, ir.Constant(_I32, 0))
+    zero = ir.Constant(_IVEC, [ir.Constant(_I32, 0)] * LANES)
+    return builder.shuffle_vector(one, ir.Constant(_VEC, ir.Undefined), zero)
+
+
+def _horizontal(builder: Any, v: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """Reduce the lanes in a fixed tree: (0,4) (1,5) (2,6) (3,7), then (0,2) (1,3), then (0,1)."""
+    for step in (4, 2, 1):
+        lanes = [(i + step) % LANES for i in range(LANES)]
+        mask = ir.Constant(_IVEC, [ir.Constant(_I32, i) for i in lanes])
+        v = combine(v, builder.shuffle_vector(v, v, mask))
+    return builder.extract_element(v, ir.Constant(_I32, 0))
+
+
+@vector_op
+def address(typing: Any, array: Any) -> Any:
+    """The byte address of an array's first element."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        view = context.make_array(sig.args[0])(context, builder, args[0])
+        return builder.ptrtoint(view.data, ir.IntType(64))
+
+    return types.int64(array), emit
+
+
+@vector_op
+def load(typing: Any, at: Any) -> Any:
+    """The eight floats at byte address `at`."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        value = builder.load(builder.inttoptr(args[0], _VEC.as_pointer()))
+        value.align = 4
+        return value
+
+    return float8(types.int64), emit
+
+
+@vector_op
+def store(typing: Any, at: Any, v: Any) -> Any:
+    """Write eight floats to byte address `at`."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], _VEC.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, float8), emit
+
+
+@vector_op
+def peek(typing: Any, at: Any) -> Any:
+    """The float32 at byte address `at`."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], _F32.as_pointer()))
+
+    return types.float32(types.int64), emit
+
+
+@vector_op
+def poke(typing: Any, at: Any, x: Any) -> Any:
+    """Write a float32 to byte address `at`."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], _F32.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), emit
+
+
+@vector_op
+def prefetch(typing: Any, at: Any) -> Any:
+    """Ask for the cache line of byte address `at`; any address is allowed."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, near, data = (ir.Constant(_I32, n) for n in (0, 3, 1))
+        builder.call(function, [builder.inttoptr(args[0], pointer), read, near, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+@vector_op
+def splat(typing: Any, at: Any) -> Any:
+    """The float32 at byte address `at`, in all lanes."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _splat(builder, builder.load(builder.inttoptr(args[0], _F32.as_pointer())))
+
+    return float8(types.int64), emit
+
+
+@vector_op
+def fill(typing: Any, x: Any) -> Any:
+    """The float32 `x` in all lanes."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _splat(builder, args[0])
+
+    return float8(types.float32), emit
+
+
+@vector_op
+def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, fused where the machine can."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _fma(builder, *args)
+
+    return float8(float8, float8, float8), emit
+
+
+def _binary(name: str, compare: str) -> Any:
+    def typed(typing: Any, a: Any, b: Any) -> Any:
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return _pick(builder, compare, args[0], args[1])
+
+        return float8(float8, float8), emit
+
+    typed.__name__ = name
+    return vector_op(typed)
+
+
+lower_of = _binary("lower_of", "<")
+upper_of = _binary("upper_of", ">")
+
+
+@vector_op
+def where_less(typing: Any, a: Any, b: Any, x: Any, y: Any) -> Any:
+    """Lane by lane: x if a < b, else y."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[2], args[3])
+
+    return float8(float8, float8, float8, float8), emit
+
+
+@vector_op
+def sqrt(typing: Any, a: Any) -> Any:
+    """Correctly rounded square roots."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _call(builder, "sqrt", args[0])
+
+    return float8(float8), emit
+
+
+@vector_op
+def total(typing: Any, a: Any) -> Any:
+    """The sum of the lanes, in a fixed order."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _horizontal(builder, args[0], builder.fadd)
+
+    return types.float32(float8), emit
+
+
+@vector_op
+def largest(typing: Any, a: Any) -> Any:
+    """The largest lane."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _horizontal(builder, args[0], lambda x, y: _pick(builder, ">", x, y))
+
+    return types.float32(float8), emit
+
+
+# Odd rational approximation on [-7.9, 7.9] (the coefficients of Eigen's ptanh), about 3 ulp.
+_TANH_P = [
+    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+    1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,
+]  # fmt: skip
+_TANH_Q = [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]
+_TANH_LIMIT = 7.90531110763549805
+
+
+@vector_op
+def tanh(typing: Any, a: Any) -> Any:
+    """Hyperbolic tangent, relative error below 4e-7; NaN stays NaN."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        limit, x = _constant(_TANH_LIMIT), args[0]
+        # The bound stands first: a comparison with NaN is false, which picks x itself.
+        x = _pick(builder, "<", limit, x)
+        x = _pick(builder, ">", _constant(-_TANH_LIMIT), x)
+        square = builder.fmul(x, x)
+        p = builder.fmul(x, _poly(builder, square, _TANH_P))
+        return builder.fdiv(p, _poly(builder, square, _TANH_Q))
+
+    return float8(float8), emit
+
+
+_EXP_POLY = [
+    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
+    5.0000001201e-1,
+]  # fmt: skip
+
+
+@vector_op
+def exp(typing: Any, a: Any) -> Any:
+    """Exponential (Cephes), relative error about 1e-7; exactly 0 below -87.3, inf above 88.37."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        x = _pick(builder, "<", _constant(88.3762626647949), args[0])
+        x = _pick(builder, ">", _constant(-87.3), x)
+        n = _call(builder, "rint", builder.fmul(x, _constant(1.44269504088896341)))
+        r = _fma(builder, n, _constant(-0.693359375), x)
+        r = _fma(builder, n, _constant(2.12194440e-4), r)
+        y = _fma(builder, _poly(builder, r, _EXP_POLY), builder.fmul(r, r), r)
+        y = builder.fadd(y, _constant(1.0))
+        # 2**n in two factors: n reaches 128 where a single exponent field overflows.
+        whole = builder.fptosi(n, _IVEC)
+        half = builder.ashr(whole, _int_constant(1))
+        for part in (half, builder.sub(whole, half)):
+            bits = builder.shl(builder.add(part, _int_constant(127)), _int_constant(23))
+            y = builder.fmul(y, builder.bitcast(bits, _VEC))
+        small = builder.fcmp_ordered("<", args[0], _constant(-87.3))
+        y = builder.select(small, _constant(0.0), y)
+        big = builder.fcmp_ordered(">", args[0], _constant(88.3762626647949))
+        y = builder.select(big, _constant(float("inf")), y)
+        nan = builder.fcmp_unordered("uno", args[0], args[0])
+        return builder.select(nan, args[0], y)
+
+    return float8(float8), emit
+
+
+_LOG_POLY = [
+    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+    -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+]  # fmt: skip
+
+
+@vector_op
+def log(typing: Any, a: Any) -> Any:
+    """Natural logarithm (Cephes) of positive, normal numbers; NaN stays NaN."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits = builder.bitcast(args[0], _IVEC)
+        # Mantissa in [sqrt(1/2), sqrt(2)): shift the exponent boundary there by integer arithmetic.
+        shifted = builder.sub(bits, _int_constant(0x3F3504F3))
+        whole = builder.ashr(shifted, _int_constant(23))
+        mantissa = builder.sub(bits, builder.shl(whole, _int_constant(23)))
+        n = builder.sitofp(whole, _VEC)
+        x = builder.fsub(builder.bitcast(mantissa, _VEC), _constant(1.0))
+        square = builder.fmul(x, x)
+        y = builder.fmul(builder.fmul(_poly(builder, x, _LOG_POLY), x), square)
+        y = _fma(builder, n, _constant(-2.12194440e-4), y)
+        y = _fma(builder, square, _constant(-0.5), y)
+        y = builder.fadd(x, y)
+        y = _fma(builder, n, _constant(0.693359375), y)
+        nan = builder.fcmp_unordered("uno", args[0], args[0])
+        return builder.select(nan, args[0], y)
+
+    return float8(float8), emit

@@ -1,0 +1,201 @@
+"""Register-blocked matrix products over one block of samples: the arithmetic of the fused learner.
+
+Everything is a product `C[r, :] (+)= sum_k A[r, k] * B[k, :]` in tiles of 6 rows by 16 (or 8) columns:
+twelve accumulators, two loads and six broadcasts for twelve multiply-adds. Strides are in bytes, so
+one tile serves all three products of a layer:
+
+    forward   rows = samples,  k = inputs,   columns = outputs  (B packed by `pack`)
+    backward  rows = samples,  k = outputs,  columns = inputs   (B packed by `pack`)
+    gradient  rows = outputs,  k = samples,  columns = inputs   (A and B are activations as they lie)
+
+Rows are padded to six and columns to eight in every buffer; what lands in the padding is never read
+as a result.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.jit import kernel
+from holdfast.learn.fused_simd import fill, fma, load, splat, store, tanh, upper_of, where_less
+
+ROWS = 6
+WIDE = 16
+LINEAR, TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD, SET = range(7)
+"""What becomes of a finished tile: + bias [and activation]; times the slope of the activation whose
+output C holds; or added to C; or written to C."""
+
+ZERO = np.float32(0.0)
+ONE = np.float32(1.0)
+
+
+@kernel
+def _finish(v, at, bias, mode):
+    """Store one finished vector at `at` as `mode` says."""
+    if mode == TANH:
+        store(at, tanh(v + load(bias)))
+    elif mode == TANH_SLOPE:
+        h = load(at)
+        store(at, v - v * (h * h))
+    elif mode == LINEAR:
+        store(at, v + load(bias))
+    elif mode == RELU:
+        store(at, upper_of(v + load(bias), fill(ZERO)))
+    elif mode == RELU_SLOPE:
+        store(at, where_less(fill(ZERO), load(at), v, fill(ZERO)))
+    elif mode == ADD:
+        store(at, load(at) + v)
+    else:
+        store(at, v)
+
+
+@kernel
+def _tile16(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
+    """Finish the 6 x 16 tile at `c`."""
+    zero = fill(ZERO)
+    x0 = x1 = x2 = x3 = x4 = x5 = zero
+    y0 = y1 = y2 = y3 = y4 = y5 = zero
+    a3 = a + 3 * a_row
+    for _ in range(depth):
+        p, q = load(b), load(b + 32)
+        s = splat(a)
+        x0, y0 = fma(s, p, x0), fma(s, q, y0)
+        s = splat(a + a_row)
+        x1, y1 = fma(s, p, x1), fma(s, q, y1)
+        s = splat(a + 2 * a_row)
+        x2, y2 = fma(s, p, x2), fma(s, q, y2)
+        s = splat(a3)
+        x3, y3 = fma(s, p, x3), fma(s, q, y3)
+        s = splat(a3 + a_row)
+        x4, y4 = fma(s, p, x4), fma(s, q, y4)
+        s = splat(a3 + 2 * a_row)
+        x5, y5 = fma(s, p, x5), fma(s, q, y5)
+        a += a_k
+        a3 += a_k
+        b += b_k
+    _finish(x0, c, bias, mode)
+    _finish(y0, c + 32, bias + 32, mode)
+    _finish(x1, c + c_row, bias, mode)
+    _finish(y1, c + c_row + 32, bias + 32, mode)
+    _finish(x2, c + 2 * c_row, bias, mode)
+    _finish(y2, c + 2 * c_row + 32, bias + 32, mode)
+    _finish(x3, c + 3 * c_row, bias, mode)
+    _finish(y3, c + 3 * c_row + 32, bias + 32, mode)
+    _finish(x4, c + 4 * c_row, bias, mode)
+    _finish(y4, c + 4 * c_row + 32, bias + 32, mode)
+    _finish(x5, c + 5 * c_row, bias, mode)
+    _finish(y5, c + 5 * c_row + 32, bias + 32, mode)
+
+
+@kernel
+def _tile8(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
+    """Finish the 6 x 8 tile at `c`; odd and even k have accumulators of their own, to hide latency."""
+    zero = fill(ZERO)
+    x0 = x1 = x2 = x3 = x4 = x5 = zero
+    y0 = y1 = y2 = y3 = y4 = y5 = zero
+    a3 = a + 3 * a_row
+    for _ in range(depth // 2):
+        p, q = load(b), load(b + b_k)
+        x0, y0 = fma(splat(a), p, x0), fma(splat(a + a_k), q, y0)
+        x1, y1 = fma(splat(a + a_row), p, x1), fma(splat(a + a_row + a_k), q, y1)
+        x2, y2 = fma(splat(a + 2 * a_row), p, x2), fma(splat(a + 2 * a_row + a_k), q, y2)
+        x3, y3 = fma(splat(a3), p, x3), fma(splat(a3 + a_k), q, y3)
+        x4, y4 = fma(splat(a3 + a_row), p, x4), fma(splat(a3 + a_row + a_k), q, y4)
+        x5, y5 = fma(splat(a3 + 2 * a_row), p, x5), fma(splat(a3 + 2 * a_row + a_k), q, y5)
+        a += 2 * a_k
+        a3 += 2 * a_k
+        b += 2 * b_k
+    if depth % 2:
+        p = load(b)
+        x0, x1 = fma(splat(a), p, x0), fma(splat(a + a_row), p, x1)
+        x2, x3 = fma(splat(a + 2 * a_row), p, x2), fma(splat(a3), p, x3)
+        x4, x5 = fma(splat(a3 + a_row), p, x4), fma(splat(a3 + 2 * a_row), p, x5)
+    _finish(x0 + y0, c, bias, mode)
+    _finish(x1 + y1, c + c_row, bias, mode)
+    _finish(x2 + y2, c + 2 * c_row, bias, mode)
+    _finish(x3 + y3, c + 3 * c_row, bias, mode)
+    _finish(x4 + y4, c + 4 * c_row, bias, mode)
+    _finish(x5 + y5, c + 5 * c_row, bias, mode)
+
+
+@kernel
+def row_gradient(z, z_row, x, x_row, columns, samples, g, mode):
+    """`gradient` of a layer with one output: G[columns] = (or +=) sum of Z[s, 0] * X[s, columns]."""
+    for j in range(0, columns, 8):
+        s = fill(ZERO)
+        t = fill(ZERO)
+        at, of = x + 4 * j, z
+        for _ in range(samples // 2):
+            s = fma(splat(of), load(at), s)
+            t = fma(splat(of + z_row), load(at + x_row), t)
+            at += 2 * x_row
+            of += 2 * z_row
+        if samples % 2:
+            s = fma(splat(of), load(at), s)
+        _finish(s + t, g + 4 * j, 0, mode)
+
+
+@kernel
+def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
+    """C[rows, columns] = A[rows, depth] @ B for a packed B; `columns` is a multiple of 8.
+
+    Packed: tiles of 16 columns (a last one of 8 if need be), each `[depth, 16]`, one after another.
+    """
+    wide = columns // WIDE * WIDE
+    # A panel that fits the first-level cache stays there while the rows pass; a small B stays whole.
+    if depth * columns <= 6144:
+        for r in range(0, rows, ROWS):
+            b = packed
+            for j in range(0, wide, WIDE):
+                _tile16(a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
+                        bias + 4 * j, mode)  # fmt: skip
+                b += 64 * depth
+            if wide < columns:
+                _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
+                       bias + 4 * wide, mode)  # fmt: skip
+        return
+    for j in range(0, wide, WIDE):
+        b = packed + 4 * j * depth
+        for r in range(0, rows, ROWS):
+            _tile16(a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
+                    bias + 4 * j, mode)  # fmt: skip
+    if wide < columns:
+        b = packed + 4 * wide * depth
+        for r in range(0, rows, ROWS):
+            _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
+                   bias + 4 * wide, mode)  # fmt: skip
+
+
+@kernel
+def gradient(z, z_row, outputs, x, x_row, columns, samples, g, g_row, mode):
+    """G[outputs, columns] = (or +=) Z[samples, outputs].T @ X[samples, columns]."""
+    if outputs == 1:
+        row_gradient(z, z_row, x, x_row, columns, samples, g, mode)
+        return
+    wide = columns // WIDE * WIDE
+    for j in range(0, wide, WIDE):
+        for o in range(0, outputs, ROWS):
+            _tile16(z + 4 * o, 4, z_row, x + 4 * j, x_row, samples, g + o * g_row + 4 * j, g_row,
+                    0, mode)  # fmt: skip
+    if wide < columns:
+        for o in range(0, outputs, ROWS):
+            _tile8(z + 4 * o, 4, z_row, x + 4 * wide, x_row, samples, g + o * g_row + 4 * wide,
+                   g_row, 0, mode)  # fmt: skip
+
+
+@kernel
+def column_sums(z, z_row, columns, samples, g, mode):
+    """g[columns] = (or +=) the sums of Z[samples, columns] over its rows."""
+    for j in range(0, columns, 8):
+        at = z + 4 * j
+        s = fill(ZERO)
+        t = fill(ZERO)
+        for _ in range(samples // 2):
+            s = s + load(at)
+            t = t + load(at + z_row)
+            at += 2 * z_row
+        if samples % 2:
+            s = s + load(at)
+        _finish(s + t, g + 4 * j, 0, mode)

@@ -1,0 +1,63 @@
+"""Pictures and films of episodes."""
+
+from __future__ import annotations
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from holdfast.errors import ConfigError
+from holdfast.worlds.pursuit import PursuitWorld
+from holdfast.worlds.pursuit.draw import animate, draw_grid, record
+from holdfast.worlds.pursuit.policies import Scripted
+
+
+@pytest.fixture(scope="module")
+def traces():
+    world = PursuitWorld(
+        games=4,
+        arena_width=10.0,
+        arena_height=10.0,
+        n_obstacles=2,
+        max_steps=30,
+        min_init_distance=1.0,
+        max_init_distance=4.0,
+        partial_obs=True,
+        sensing_radius=3.0,
+        fov_angle=1.5,
+    )
+    return record(world, Scripted("greedy", "pursuer"), Scripted("flee", "evader"), seed=0)
+
+
+def test_a_trace_runs_from_the_reset_to_the_end(traces):
+    for trace in traces:
+        assert trace.ended in ("captured", "escaped")
+        assert len(trace.poses) - 1 <= 30
+        gap = np.linalg.norm(trace.poses[-1][0, :2] - trace.poses[-1][1, :2])
+        assert (gap <= 0.5) == (trace.ended == "captured")
+        assert trace.label.startswith(trace.ended)
+
+
+def test_the_grid_is_a_picture_in_both_colours(traces, tmp_path):
+    path = draw_grid(traces, tmp_path / "grid.png")
+    with Image.open(path) as picture:
+        image = np.asarray(picture.convert("RGB")).astype(int)
+    assert min(image.shape[:2]) > 500
+    for red, green, blue in ((200, 55, 74), (38, 105, 168)):
+        near = np.abs(image - [red, green, blue]).sum(axis=2) < 12
+        assert near.sum() > 50
+
+
+def test_a_film_shows_every_third_step_as_gif_and_mp4(traces, tmp_path):
+    steps = max(len(trace.poses) for trace in traces)
+    with Image.open(animate(traces[:1], tmp_path / "film.gif")) as gif:
+        assert gif.n_frames > len(traces[0].poses) // 3
+    with av.open(str(animate(traces, tmp_path / "film.mp4"))) as film:
+        frames = sum(1 for _ in film.decode(video=0))
+    assert frames == len(range(0, steps, 3)) + 30
+
+
+def test_another_suffix_is_refused(traces, tmp_path):
+    with pytest.raises(ConfigError, match=r"\.gif and \.mp4"):
+        animate(traces, tmp_path / "film.avi")
