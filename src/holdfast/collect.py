@@ -1,26 +1,78 @@
-"""Collecting a rollout: the world writes into the rows that the learner reads."""
+"""Collecting rollouts: who plays which slots, and the rows that the learners read.
+
+A *seat* is a learner and the slots that it plays and learns from. With one seat for all slots the world
+writes straight into the rollout that the learner reads; with several (pursuer and evader) each seat gets its
+own rollout. Slots of no seat are played by `others`: frozen opponents, which may change only between
+episodes.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.learn.learner import Learner
-from holdfast.records import Episode, Rollout
+from holdfast.records import Array, Bools, Episode, Rollout
 from holdfast.worlds.contract import World
+
+Slots = npt.NDArray[np.int64]
+
+
+class Others(Protocol):
+    """Players of the slots that nobody learns from."""
+
+    slots: Slots
+
+    def act(self, obs: Array) -> Array:
+        """Return the world's actions for the rows of `slots`."""
+        ...
+
+    def ended(self, games: Sequence[int]) -> None:
+        """Episodes of these games are over: others may play there from now on."""
+        ...
+
+
+@dataclass
+class Seat:
+    """A learner and the slots that it plays."""
+
+    learner: Learner
+    slots: Slots
+    rollout: Rollout = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rollout = self.learner.new_rollout(len(self.slots))
 
 
 class Collector:
-    """Plays one learner in all slots of a world."""
+    """Plays all slots of a world for the length of a rollout."""
 
-    def __init__(self, world: World, learner: Learner) -> None:
-        self.world, self.learner = world, learner
-        self.rollout: Rollout = learner.new_rollout(world.num_envs)
+    def __init__(self, world: World, seats: Sequence[Seat], others: Others | None = None) -> None:
+        self.world, self.seats, self.others = world, list(seats), others
         self.world_s = 0.0
         self.policy_s = 0.0
         self._obs, self._mask = world.observe()
+        played = np.concatenate([seat.slots for seat in seats] + ([others.slots] if others else []))
+        if not np.array_equal(np.sort(played), np.arange(world.num_envs)):
+            raise ValueError("every slot must be played exactly once")
+        if len({seat.rollout.steps for seat in self.seats}) != 1:
+            raise ValueError("all seats must collect the same number of steps")
+        self._whole = len(self.seats) == 1 and others is None
+
+    @property
+    def steps(self) -> int:
+        """Steps of one rollout."""
+        return self.seats[0].rollout.steps
+
+    @property
+    def env_steps(self) -> int:
+        """Steps of all seats together in one rollout."""
+        return sum(seat.rollout.rewards.size for seat in self.seats)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next actions answer."""
@@ -34,17 +86,23 @@ class Collector:
             self._obs, self._mask = self.world.observe()
 
     def collect(self) -> list[Episode]:
-        """Fill the rollout and return the games that ended meanwhile."""
-        rollout, world, learner = self.rollout, self.world, self.learner
-        flat = (rollout.slots, -1)
-        rollout.obs[0] = self._obs.reshape(flat)
-        rollout.mask[0] = self._mask
-        shape = rollout.obs.shape[:2] + (world.single_observation_space.shape or ())
-        rows = rollout.obs.reshape(shape)
-        episodes: list[Episode] = []
+        """Fill the rollouts and return the games that ended meanwhile."""
         self.world_s = self.policy_s = 0.0
+        for seat in self.seats:
+            seat.learner.begin(seat.rollout)
+        return self._collect_whole() if self._whole else self._collect_seats()
+
+    def _collect_whole(self) -> list[Episode]:
+        """One seat plays every slot: the world writes into its rollout."""
+        seat, world = self.seats[0], self.world
+        rollout, learner = seat.rollout, seat.learner
+        rollout.obs[0] = self._obs.reshape(rollout.obs[0].shape)
+        rollout.mask[0] = self._mask
+        rows = rollout.obs.reshape(
+            rollout.obs.shape[:2] + (world.single_observation_space.shape or ())
+        )
+        episodes: list[Episode] = []
         clock = time.perf_counter
-        learner.begin(rollout)
         for t in range(rollout.steps):
             began = clock()
             actions = learner.act(rollout, t)
@@ -57,15 +115,66 @@ class Collector:
                 rollout.truncations[t],
                 rollout.mask[t + 1],
             )
-            stepped = clock()
+            self.world_s += clock() - acted
             if "final_obs" in info:
-                cut = np.flatnonzero(rollout.truncations[t])
-                if len(cut):
-                    last = info["final_obs"][cut].reshape(len(cut), -1)
-                    rollout.final_values[t, cut] = learner.values_of(last)
+                _bootstrap(seat, t, info["final_obs"])
                 episodes += info["episodes"]
             self.policy_s += acted - began
-            self.world_s += stepped - acted
-        self._obs = rollout.obs[-1].copy()
+        self._obs = rows[-1].copy()
         self._mask = rollout.mask[-1].copy()
         return episodes
+
+    def _collect_seats(self) -> list[Episode]:
+        """Several players: rows are gathered for each seat and scattered back as actions."""
+        world, others = self.world, self.others
+        n = world.num_envs
+        space = world.single_action_space
+        actions = np.zeros((n, *(space.shape or ())), space.dtype)
+        obs, mask = self._obs.copy(), self._mask.copy()
+        rewards = np.zeros(n)
+        terminations, truncations = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+        episodes: list[Episode] = []
+        clock = time.perf_counter
+        for seat in self.seats:
+            self._see(seat, 0, obs, mask)
+        for t in range(self.steps):
+            began = clock()
+            for seat in self.seats:
+                actions[seat.slots] = seat.learner.act(seat.rollout, t)
+            if others is not None:
+                actions[others.slots] = others.act(obs[others.slots])
+            acted = clock()
+            info = world.step_into(actions, obs, rewards, terminations, truncations, mask)
+            self.world_s += clock() - acted
+            for seat in self.seats:
+                rollout = seat.rollout
+                rollout.rewards[t] = rewards[seat.slots]
+                rollout.terminations[t] = terminations[seat.slots]
+                rollout.truncations[t] = truncations[seat.slots]
+                self._see(seat, t + 1, obs, mask)
+                if "final_obs" in info:
+                    _bootstrap(seat, t, info["final_obs"][seat.slots])
+            if "episodes" in info:
+                episodes += info["episodes"]
+                if others is not None:
+                    others.ended([episode.game for episode in info["episodes"]])
+            self.policy_s += acted - began
+        self._obs, self._mask = obs, mask
+        return episodes
+
+    def _see(self, seat: Seat, t: int, obs: Array, mask: Bools) -> None:
+        seat.rollout.obs[t] = obs[seat.slots].reshape(len(seat.slots), -1)
+        seat.rollout.mask[t] = mask[seat.slots]
+
+
+def _bootstrap(seat: Seat, t: int, final_obs: Array) -> None:
+    """Value the last observations of the episodes that were cut at step t."""
+    cut = np.flatnonzero(seat.rollout.truncations[t])
+    if len(cut):
+        last = final_obs[cut].reshape(len(cut), -1)
+        seat.rollout.final_values[t, cut] = seat.learner.values_of(last)
+
+
+def whole(world: World, learner: Learner) -> Collector:
+    """Return the collector of one learner that plays every slot."""
+    return Collector(world, [Seat(learner, np.arange(world.num_envs))])

@@ -78,7 +78,7 @@ def bench_world(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> di
 
 def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> dict[str, Any]:
     """Collect and update with each learner in turn, interleaved, on the same world."""
-    from holdfast.collect import Collector
+    from holdfast.collect import Collector, whole
     from holdfast.config import resolve
     from holdfast.learn.learner import make_learner
     from holdfast.learn.spec import spec_for
@@ -104,25 +104,26 @@ def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> 
             config.learner.shared,
         )
         learner = make_learner(spec, config.learner, Streams(0), world.num_envs)
-        collectors[kind] = Collector(world, learner)
+        collectors[kind] = whole(world, learner)
     times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in collectors}
     for repeat in range(args.repeats + 1):
         for kind, collector in collectors.items():
             began = time.perf_counter()
             collector.collect()
             collected = time.perf_counter()
-            collector.learner.update(collector.rollout)
+            seat = collector.seats[0]
+            seat.learner.update(seat.rollout)
             if repeat:  # the first round compiles and warms up
                 times[kind].append((collected - began, time.perf_counter() - collected))
     report: dict[str, Any] = {}
     for kind, pairs in times.items():
-        size = collectors[kind].rollout.rewards.size
+        size = collectors[kind].env_steps
         rates = [size / (a + b) for a, b in pairs]
         report[kind] = {
             "transitions_per_s": statistics.median(rates),
             "fastest_per_s": max(rates),
             "slowest_per_s": min(rates),
             "collect_share": statistics.median(a / (a + b) for a, b in pairs),
-            "threads": collectors[kind].learner.threads,
+            "threads": collectors[kind].seats[0].learner.threads,
         }
     return report
