@@ -18,7 +18,7 @@ SHOAL: dict[str, Any] = {
         "entropy": 0.001,
         "normalise_rewards": True,
     },
-    "probe": {"every": 20, "episodes": 12},
+    "probe": {"every": 20, "episodes": 20, "protocol": "v36"},
     "guards": {"plateau": {"signal": "shoal/survival"}},
 }
 

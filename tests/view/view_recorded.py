@@ -20,6 +20,19 @@ def line(update: int, updates: int = UPDATES, **more: Any) -> dict[str, Any]:
         "episode/return_mean": 10.0 * update,
         "episode/length_steps": 400.0 + update,
         "shoal/survival": 0.5 + 0.03 * update,
+        "shoal/final_alive": 2.5 + 0.15 * update,
+        "shoal/first_death_step": 10.0 + update if update > 1 else -1.0,
+        "shoal/first_death_p10": 1.0,
+        "world/density_penalty": 0.0 if update < 6 else 0.02,
+        "guard/tails/remaining_ratio": 1.0 - 0.05 * update,
+        "guard/tails/stage_1_remaining_ratio": max(1.0 - 0.1 * update, 0.0),
+        "guard/tails/stage_2_remaining_ratio": 1.0,
+        "guard/tails/capacity": 40,
+        "guard/tails/episodes": 4,
+        "guard/tails/overrides": 3,
+        "guard/tails/cured": update // 2,
+        "guard/tails/relapsed": 1,
+        "guard/tails/warn_active": int(update in (8, 9, 12)),
         "train/policy_loss": -0.01 / update,
         "train/value_loss": 5.0 / update,
         "train/entropy_mean": 1.6 - 0.02 * update,
@@ -28,7 +41,7 @@ def line(update: int, updates: int = UPDATES, **more: Any) -> dict[str, Any]:
         "train/explained_variance": 0.05 * update,
         "train/lr": 2e-3 * (1 - update / updates),
         "train/lr_scale": 1.0,
-        "train/entropy": 0.001,
+        "train/entropy": 0.001 if update < 4 else 0.002,
         "time/update_s": 1.0,
         "time/env_steps_per_s": 1000.0,
         "time/world_s": 0.1,
@@ -65,6 +78,11 @@ def probe(update: int, survival: float) -> dict[str, Any]:
             "final": [0.6, 0.8],
             "death_steps": deaths,
             "survivable": [[True, True, True, True, False], [True] * FISH],
+            "avoidable": [1, 1],
+            "start_heading_deg": [80.0, 350.0],
+            "start_speed": [1.9, 0.3],
+            "step_one": [{"heading_deg": 80.0, "speed": 1.9, "count": 1, "seed": 11}],
+            "values": {},
         },
     }
 
@@ -93,17 +111,38 @@ def write_run(path: Path, message: str = "the learning rate is cut") -> Path:
     path.mkdir(parents=True)
     (path / "run.toml").write_text(
         '[world]\nname = "shoal"\nfish = 5\nmax_steps = 500\n[run]\nname = "tiny"\nseed = 7\nupdates = 12\n'
+        "[guards.tails]\nwarn_ratio = 0.65\n"
     )
     write_lines(path / "metrics.jsonl", [line(u) for u in range(1, UPDATES + 1)])
     write_lines(path / "evals.jsonl", [probe(4, 0.7), probe(8, 0.8), probe(12, 0.75)])
     write_lines(
         path / "journal.jsonl",
-        [{"event": "run", "update": 0, "world": "shoal"}, decision(5, message)],
+        [
+            {"event": "run", "update": 0, "world": "shoal"},
+            {"event": "phase", "update": 0, "index": 1, "first": 1, "last": 6},
+            decision(5, message),
+            {"event": "phase", "update": 6, "index": 2, "first": 7, "last": 12},
+            {**decision(8, "gate locked"), "guard": "gate", "kind": "hold_phase", "name": "locked"},
+        ],
     )
     write_lines(
         path / "episodes.jsonl",
         [
-            {"update": 1, "facts/start_heading_deg": 7.3 * k, "facts/survival": (k % 5) / 5}
+            {
+                "update": 1 + k // 10,
+                "steps": 150,
+                "start": {
+                    "seed": k,
+                    "snapshot": False,
+                    "type": "ne" if k % 3 else "fresh",
+                    "id": "",
+                },
+                "facts/start_heading_deg": 7.3 * k % 360,
+                "facts/start_speed": 0.02 * k,
+                "facts/survival": (k % 5) / 5,
+                "facts/final_alive": k % 5,
+                "facts/step_one_deaths": k % 2,
+            }
             for k in range(120)
         ],
     )

@@ -1,0 +1,56 @@
+"""What the README tells people to type works as it stands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+def commands(after: str) -> list[list[str]]:
+    """Return the indented holdfast commands of the block that follows a sentence."""
+    block = README.split(after, 1)[1]
+    lines = re.match(r"\n*((?:    .*\n)+)", block)
+    assert lines is not None, after
+    return [
+        shlex.split(line, comments=True)
+        for line in lines.group(1).splitlines()
+        if line.strip().startswith("holdfast")
+    ]
+
+
+@pytest.mark.slow
+def test_the_first_page_of_commands_works(tmp_path: Path) -> None:
+    typed = commands("Train, stop with Ctrl-C, go on, evaluate, look:")
+    assert len(typed) >= 6
+    for words in typed:
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+    assert (tmp_path / "runs" / "first" / "report.html").is_file()
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    assert "make demo" in README
+    assert "make test" in README
+
+
+def test_the_python_example_only_uses_public_names() -> None:
+    import holdfast
+
+    block = re.search(r"```python\n(.*?)```", README, re.S)
+    assert block is not None
+    used = set(re.findall(r"holdfast\.(\w+)", block.group(1)))
+    assert used <= set(holdfast.__all__)
+    compile(block.group(1), "README", "exec")
