@@ -22,6 +22,20 @@ SHOAL: dict[str, Any] = {
     "guards": {"plateau": {"signal": "shoal/survival"}},
 }
 
+PURSUIT: dict[str, Any] = {
+    "run": {"updates": 200, "stagger": 600},
+    "world": {"games": 128, "arena_width": 10.0, "arena_height": 10.0, "max_steps": 600},
+    "learner": {
+        "steps": 64,
+        "epochs": 5,
+        "minibatch": 2048,
+        "lr": 1e-3,
+        "entropy": 0.01,
+        "normalise_rewards": True,
+    },
+    "probe": {"every": 20, "episodes": 200},
+}
+
 FOREIGN: dict[str, Any] = {
     "run": {"env_steps": 500_000},
     "world": {"games": 8},
@@ -40,7 +54,7 @@ FOREIGN: dict[str, Any] = {
 
 def preset(world: str) -> dict[str, Any]:
     """Return the tables that lie under the user's settings for this world."""
-    chosen = {"shoal": SHOAL}.get(world, FOREIGN)
+    chosen = {"shoal": SHOAL, "pursuit": PURSUIT}.get(world, FOREIGN)
     tables = {section: dict(table) for section, table in chosen.items()}
     tables.setdefault("world", {})["name"] = world
     return tables

@@ -69,7 +69,7 @@ class Tally:
     def main_signal(self) -> str:
         """Return the name of the signal that people look at first."""
         for name in self.line:
-            if name.endswith("/survival"):
+            if name.endswith("/survival") and name.count("/") == 1:
                 return name
         return "episode/return_mean"
 
