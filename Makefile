@@ -10,6 +10,7 @@ help:
 	@echo "make test    run all tests"
 	@echo "make setup   make .venv and install Holdfast into it"
 	@echo "make lint    ruff and mypy"
+	@echo "make bench   measure against the peers (two hours; BENCH_ARGS=--quick: minutes)"
 	@echo "make clean   remove .venv and caches (runs are kept)"
 
 setup: $(VENV)/.ready
@@ -31,6 +32,23 @@ lint: setup
 	$(BIN)/ruff check src tests bench
 	$(BIN)/ruff format --check src tests bench
 	$(BIN)/mypy
+
+# The peers live in .venv-bench. One that does not install is reported in the table and stops nothing.
+BENCH_VENV := .venv-bench
+bench: $(BENCH_VENV)/.ready
+	$(BENCH_VENV)/bin/python bench/run.py $(BENCH_ARGS)
+
+$(BENCH_VENV)/.ready: constraints.txt $(wildcard bench/requirements*.txt) bench/install_puffer.sh
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(BENCH_VENV)/bin/python -m pip install --quiet -r bench/requirements.txt
+	$(BENCH_VENV)/bin/python -m pip install --quiet -c bench/requirements.txt -e .
+	while read -r peer; do \
+		$(BENCH_VENV)/bin/python -m pip install --quiet -c bench/requirements.txt $$peer \
+			|| echo "bench: did not install: $$peer"; \
+	done < bench/requirements-peers.txt
+	sh bench/install_puffer.sh $(BENCH_VENV)/bin/python || echo "bench: did not install: pufferlib"
+	touch $@
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

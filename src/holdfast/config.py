@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from holdfast.errors import ConfigError
 from holdfast.guards import GuardsConfig
+from holdfast.guards.stages import anchor_stages
 from holdfast.learn.options import LearnerConfig
 from holdfast.plan import PhaseConfig, PlanConfig
 from holdfast.presets import preset
@@ -87,6 +88,8 @@ class ProbeConfig:
     """Seed from which the seeds of the episodes are drawn."""
     deterministic: bool = True
     """Play the best action instead of a sampled one."""
+    clips: bool = False
+    """Film the best, median and worst episode of every probe (shoal): about a second each."""
     best_by: str = ""
     """Metric by which the best checkpoint is chosen; empty takes the world's main metric."""
 
@@ -119,7 +122,9 @@ Tables = dict[str, dict[str, Any]]
 
 def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
     """Return the config for a world's name or a TOML file, with overrides on top."""
-    tables = read_toml(Path(target)) if target.endswith(".toml") else {"world": {"name": target}}
+    tables: Tables = {"world": {"name": target}}
+    if target.endswith(".toml"):
+        tables = anchored(read_toml(Path(target)), Path(target).parent)
     name = tables.get("world", {}).get("name")
     if not isinstance(name, str) or not name:
         raise ConfigError(f'{target}: [world] needs a name, for example: name = "shoal"')
@@ -169,6 +174,14 @@ def read_toml(path: Path) -> Tables:
         raise ConfigError(f"The config file {path} cannot be read: {error}.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The config file {path} is not valid TOML: {error}.") from None
+
+
+def anchored(tables: Tables, folder: Path) -> Tables:
+    """Return the tables of a file with the paths that it names made absolute: they are relative to it."""
+    stages = tables.get("guards", {}).get("tails", {}).get("stages")
+    if isinstance(stages, str):
+        tables["guards"]["tails"]["stages"] = anchor_stages(stages, str(folder.resolve()))
+    return tables
 
 
 def merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,19 +13,22 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from holdfast.collect import Collector
+from holdfast.collect import whole
 from holdfast.config import Config
 from holdfast.errors import GuardStop, StorageError
 from holdfast.guards import Guard
 from holdfast.learn.learner import Learner
 from holdfast.learn.schedule import parse_windows, shape_factor, windowed
 from holdfast.plan import Phase, Plan
-from holdfast.probes.runner import ProbeSpec, main_metric, run_probe
+from holdfast.probes.clips import film_probe
+from holdfast.probes.pairs import kept, paired
+from holdfast.probes.runner import ProbeSpec, draw_lot, main_metric, run_probe
+from holdfast.probes.worst import write_worst
 from holdfast.records import Decision, Episode, EvalReport
 from holdfast.rng import Streams, derive_seed
 from holdfast.state import Registry
@@ -48,6 +51,8 @@ class Progress:
     best_value: float = -math.inf
     best_update: int = 0
     probes: int = 0
+    last_probe: dict[str, Any] = field(default_factory=dict)
+    """Seeds and per-episode values of the last probe, with which the next one is paired."""
     built: int = 1
     """How many times the world was built."""
     turned: dict[str, float] = field(default_factory=dict)
@@ -87,7 +92,7 @@ class Loop:
         self.phase = plan.phase(1)
         self.windows = parse_windows(config.learner.entropy_windows)
         self.best_by = config.probe.best_by or main_metric(config.world.name)
-        self.collector = Collector(world, learner)
+        self.collector = whole(world, learner)
         self.progress = Progress()
         self.signals: dict[str, Any] = {}
         self.stopped_by: Decision | None = None
@@ -105,9 +110,28 @@ class Loop:
         self.registry.register("recorder", recorder)
 
     def begin(self) -> None:
-        """Let the guards set what must hold before the first update of a new run."""
+        """Let the guards set what must hold before the first update of a new run.
+
+        Values are set before the first episodes begin, starts are queued after.
+        """
         self.signals = {"update": 0, **self.place()}
-        self.ask(lambda guard: guard.initial(self.signals))
+        queued: list[tuple[Guard, Decision]] = []
+        for guard in self.guards:
+            for decision in guard.initial(self.signals):
+                if decision.kind == "inject_starts":
+                    queued.append((guard, decision))
+                else:
+                    self.take(guard, decision)
+            self.merge_status(guard)
+        begin_world(self.world, self.config.run.seed, self.phase)
+        self.seat()
+        for guard, decision in queued:
+            self.take(guard, decision)
+
+    def seat(self) -> None:
+        """Seat the learner in the world as it stands now."""
+        self.collector = whole(self.world, self.learner)
+        self.registry.register("collector", self.collector)
 
     def finish(self) -> None:
         """Let the guards say what is left to say when the last update is made."""
@@ -145,14 +169,13 @@ class Loop:
         if rebuilt:
             self.world.close()
             self.world = make_world(self.config.world.name, phase.options)
-            begin_world(self.world, self.config.run.seed, phase)
             for name, value in self.progress.turned.items():
                 self.world.set_value(name, value)
+            begin_world(self.world, self.config.run.seed, phase)
             self.registry.register("world", self.world)
         self.learner.config = phase.learner
         self.learner.set_value("clip", phase.learner.clip)
-        self.collector = Collector(self.world, self.learner)
-        self.registry.register("collector", self.collector)
+        self.seat()
         self.phase = phase
         if rebuilt and not restoring:
             self.progress.built += 1
@@ -208,7 +231,7 @@ class Loop:
         """Update the learner; count what is not finite."""
         began = time.perf_counter()
         self._last_good = self.learner.state_dict()
-        metrics = self.learner.update(self.collector.rollout)
+        metrics = self.learner.update(self.collector.seats[0].rollout)
         bad = sum(not math.isfinite(v) for v in metrics.values())
         bad += sum(int((~np.isfinite(p)).sum()) for p in self.learner.parameters().values())
         self.signals = {f"train/{name}": value for name, value in metrics.items()}
@@ -219,7 +242,7 @@ class Loop:
         """Advance the clock and average the facts of recent episodes."""
         progress = self.progress
         progress.update += 1
-        progress.env_steps += self.collector.rollout.rewards.size
+        progress.env_steps += self.collector.env_steps
         progress.episodes += len(episodes)
         for episode in episodes:
             facts = {
@@ -239,7 +262,9 @@ class Loop:
             values = [facts[key] for facts in progress.recent if key in facts]
             self.signals[key] = sum(values) / len(values)
             if key.endswith("/first_death_step"):
+                # -1 means that nobody died: such an episode has no first death.
                 deaths = [v for v in values if v >= 0]
+                self.signals[key] = sum(deaths) / len(deaths) if deaths else -1.0
                 if deaths:
                     name = key.removesuffix("step") + "p10"
                     self.signals[name] = float(np.percentile(deaths, 10))
@@ -254,11 +279,26 @@ class Loop:
         if not due or self.signals["health/nonfinite"]:
             return
         began = time.perf_counter()
-        report = run_probe(self.probe_spec, self.learner.policy(), update, self.progress.env_steps)
+        progress, policy = self.progress, self.learner.policy()
+        spec = self.next_probe()
+        report = run_probe(spec, policy, update, progress.env_steps)
+        report = paired(report, progress.last_probe)
+        progress.last_probe, progress.probes = kept(report), progress.probes + 1
         self.recorder.report(report)
+        write_worst(report, self.recorder.directory)
+        if self.config.probe.clips:
+            film_probe(report, spec, policy, self.recorder.directory, self.recorder.warn)
         self.signals.update({f"probe/{k}": v for k, v in report.metrics.items()})
         self._rank(report)
         self._seconds["probe"] = time.perf_counter() - began
+
+    def next_probe(self) -> ProbeSpec:
+        """Return the coming probe: with the world values in use, and with new seeds if so configured."""
+        config = self.config.probe
+        spec = replace(self.probe_spec, values=tuple(sorted(self.progress.turned.items())))
+        if config.seeds == "fixed":
+            return spec
+        return replace(spec, seeds=draw_lot(config.seed, config.episodes, self.progress.probes))
 
     def _rank(self, report: EvalReport) -> None:
         value = report.metrics.get(self.best_by)
@@ -279,11 +319,19 @@ class Loop:
         """Put a question to every guard in order, apply the answers and record them."""
         for guard in self.guards:
             for decision in question(guard):
-                applied = self.apply(decision)
-                self.recorder.decision(self.progress.update, guard.name, decision, applied)
-                if decision.message and decision.kind != "inject_starts":
-                    self._messages.append(f"{guard.name}: {decision.message}")
-            self.signals.update({f"guard/{guard.name}/{k}": v for k, v in guard.status().items()})
+                self.take(guard, decision)
+            self.merge_status(guard)
+
+    def take(self, guard: Guard, decision: Decision) -> None:
+        """Apply one decision and record it with the value read back."""
+        applied = self.apply(decision)
+        self.recorder.decision(self.progress.update, guard.name, decision, applied)
+        if decision.message and decision.kind != "inject_starts":
+            self._messages.append(f"{guard.name}: {decision.message}")
+
+    def merge_status(self, guard: Guard) -> None:
+        """Let the guards after this one, and the records, see its status."""
+        self.signals.update({f"guard/{guard.name}/{k}": v for k, v in guard.status().items()})
 
     def apply(self, decision: Decision) -> Any:
         """Make one change to the run; return the value read back."""
@@ -317,7 +365,7 @@ class Loop:
         for episode in episodes:
             self.recorder.episode(update, episode)
         wall = time.perf_counter() - began
-        steps = self.collector.rollout.rewards.size
+        steps = self.collector.env_steps
         self.signals["time/update_s"] = wall
         self.signals["time/env_steps_per_s"] = steps / wall
         self.signals["time/world_s"] = self.collector.world_s
@@ -408,7 +456,14 @@ def start_signals(world: World, episodes: list[Episode]) -> dict[str, Any]:
         {"game": e.game, **e.start.brief(), "steps": e.steps, "ended": e.ended, **e.facts}
         for e in episodes
     ]
+    by_type: dict[str, Any] = {}
+    for kind in sorted({e.start.type for e in episodes}):
+        own = [e for e in episodes if e.start.type == kind]
+        by_type[f"starts/{kind}/episodes"] = len(own)
+        for fact in own[0].facts:
+            by_type[f"starts/{kind}/{fact}"] = sum(float(e.facts[fact]) for e in own) / len(own)
     return {
+        **by_type,
         "starts/begun": begun,
         "starts/ended": ended,
         "starts/waiting": world.queued(),

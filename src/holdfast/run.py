@@ -220,13 +220,15 @@ def build(config: Config, directory: RunDirectory, show: Any, warn: Callable[[st
         config.learner.shared,
     )
     learner = make_learner(spec, config.learner, streams, world.num_envs)
+    stages = load_stages(config)
+    warn_of_leaks(config, stages, plan.updates, warn)
     return Loop(
         config=config,
         plan=plan,
         streams=streams,
         world=world,
         learner=learner,
-        guards=make_guards(config.guards, load_stages(config)),
+        guards=make_guards(config.guards, stages),
         recorder=Recorder(directory.path, config.run.tensorboard, warn),
         checkpoints=directory.checkpoints(config),
         probe=probe_spec(config),
@@ -252,6 +254,22 @@ def load_stages(config: Config) -> list[TailStage]:
         )
         for spec in specs
     ]
+
+
+def warn_of_leaks(
+    config: Config, stages: Sequence[TailStage], updates: int, warn: Callable[[str], None]
+) -> None:
+    """Say it when tail stages hold seeds that the run's own probes play."""
+    probe = config.probe
+    probes = updates // probe.every + 1 if probe.every and probe.seeds == "fresh" else 1
+    seeds = set(draw_seeds(probe.seed, probe.episodes * probes))
+    for stage in stages:
+        known = sum(start.seed in seeds for start in stage.starts)
+        if known:
+            warn(
+                f"{known} of {len(stage.starts)} starts of the tail stage '{stage.label}' are seeds of this run's "
+                "own probes, which then measure what was trained on. Choose others with --probe.seed."
+            )
 
 
 def probe_spec(config: Config) -> ProbeSpec:

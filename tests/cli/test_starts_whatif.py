@@ -146,6 +146,25 @@ def test_evaluation_seeds_are_mined_only_when_asked_and_with_a_plain_warning(
     assert {start.seed for start in read_starts(path)} <= probed
 
 
+def test_training_on_the_own_evaluation_seeds_is_said(run: Path, call: Any, tmp_path: Path) -> None:
+    mix = tmp_path / "ne.json"
+    call("starts", "mine", "r", "--from-probes", "--below", "1.01", "--out", str(mix))
+    (tmp_path / "leak.toml").write_text(CONFIG.format(fish=10, clips="false"))
+    words = (
+        "train",
+        str(tmp_path / "leak.toml"),
+        "--plain",
+        "--no-report",
+        "--max-minutes",
+        "0.0001",
+    )
+    code, _, said = call(*words, "--run", "leak")
+    assert code == 0
+    assert "are seeds of this run's own probes" in said
+    code, _, said = call(*words, "--run", "clean", "--probe.seed", "99")
+    assert "own probes" not in said
+
+
 def test_nothing_that_fits_is_an_error_that_says_what_to_widen(call: Any, tmp_path: Path) -> None:
     code, _, said = call(
         "starts", "mine", "r", "--min-speed", "9", "--out", str(tmp_path / "x.json")
@@ -224,7 +243,7 @@ def test_the_same_rules_decide_the_same_so_only_changes_show(run: Path, call: An
     code, record, _ = call("whatif", "r", "--set", "guards.gate.freeze=50")
     assert code == 0
     assert record["not_reproduced"] == 0
-    assert record["first_difference"] == 16
+    assert record["first_difference"] == 24
     gate = [d for d in record["differences"] if d["guard"] == "gate"]
     assert gate[0]["before"]["name"] == "advance"
     assert gate[0]["after"]["name"] == "frozen"
@@ -270,7 +289,7 @@ def test_whatif_shows_a_table_to_people(run: Path, capsys: pytest.CaptureFixture
     assert main([*words, "--runs-dir", str(run.parent)]) == 0
     text = capsys.readouterr().out
     assert "would have been" in text
-    assert "the first at update 16 (a fact" in text
+    assert "the first at update 24 (a fact" in text
 
 
 def test_only_fresh_training_episodes_are_mined() -> None:
@@ -304,7 +323,7 @@ def test_episodes_are_chosen_by_heading_speed_and_outcome() -> None:
 
 @pytest.mark.parametrize(
     ("update", "steps", "updates"),
-    [(1, 16, [1]), (3, 16, [2, 3]), (3, 1, [3]), (3, 17, [1, 2]), (3, 48, [1]), (2, 5, [1, 2])],
+    [(1, 16, [0]), (3, 16, [2]), (3, 1, [2, 3]), (3, 17, [1, 2]), (3, 48, [0]), (2, 5, [1, 2])],
 )
 def test_an_episode_began_in_one_of_few_updates(
     update: int, steps: int, updates: list[int]

@@ -26,6 +26,9 @@ VERBS = {
     "runs": "list the runs",
     "ckpt": "show and verify checkpoints",
     "report": "write a run's plots, clips and report.html",
+    "starts": "mine hard starts from a run, and look at them",
+    "whatif": "what other guard rules would have decided in a run",
+    "envcheck": "try an environment again and again in every mode",
     "doctor": "check the machine, or an environment, before a long run",
     "bench": "measure speed on this machine",
 }

@@ -58,6 +58,18 @@ def parse_stages(text: str, key: str = "guards.tails.stages") -> tuple[StageSpec
     return tuple(_parse_stage(item, k + 1, key) for k, item in enumerate(filter(None, items)))
 
 
+def anchor_stages(text: str, folder: str) -> str:
+    """Return a stage spec whose relative paths are below `folder`; what is not a stage stays as it is."""
+    anchored = []
+    for item in text.split(";"):
+        updates, colon, rest = item.partition(":")
+        path, bar, options = rest.partition("|")
+        if colon and path.strip():
+            path = str(PurePosixPath(folder) / path.strip())
+        anchored.append(updates + colon + path + bar + options)
+    return ";".join(anchored)
+
+
 def _parse_stage(item: str, index: int, key: str) -> StageSpec:
     head, *options = (part.strip() for part in item.split("|"))
     updates, colon, path = (part.strip() for part in head.partition(":"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.guards.guard import Guard
-from holdfast.records import Decision
+from holdfast.records import Decision, Signals
 
 Replayed = tuple[int, str, Decision]
 """Update, guard, decision."""
@@ -42,6 +42,38 @@ def replay(lines: Iterable[Mapping[str, Any]], guards: Sequence[Guard]) -> list[
             _merge(signals, guard)
         before = line
     return found
+
+
+class Watched(Guard):
+    """A guard whose status after every step is kept."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard, self.name = guard, guard.name
+        self.reads_starts = guard.reads_starts
+        self.statuses: list[dict[str, Any]] = []
+
+    def initial(self, signals: Signals) -> list[Decision]:
+        return self.guard.initial(signals)
+
+    def requeue(self, signals: Signals) -> list[Decision]:
+        return self.guard.requeue(signals)
+
+    def final(self, signals: Signals) -> list[Decision]:
+        return self.guard.final(signals)
+
+    def step(self, signals: Signals) -> list[Decision]:
+        decisions = self.guard.step(signals)
+        self.statuses.append(dict(self.guard.status()))
+        return decisions
+
+    def status(self) -> dict[str, Any]:
+        return self.guard.status()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.guard.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.guard.load_state_dict(state)
 
 
 def _outside(
@@ -190,6 +222,8 @@ def _of_line(line: Mapping[str, Any]) -> Made:
     kind, value = str(line["kind"]), line.get("value")
     if kind == "inject_starts":
         value = line.get("applied")
+    elif isinstance(value, dict):  # what a warning is about stands in its message
+        value = None
     cause = line.get("cause") or {}
     text = (
         f"{cause.get('signal')} = {cause.get('value')} (threshold {cause.get('threshold')}, "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,6 +59,11 @@ def draw_seeds(seed: int, count: int) -> tuple[int, ...]:
     return tuple(int(s) for s in np.random.default_rng(seed).integers(0, SEED_LIMIT, count))
 
 
+def draw_lot(seed: int, count: int, lot: int) -> tuple[int, ...]:
+    """Return the `lot`-th (from 0) `count` seeds of one stream: fresh ones for every evaluation of a run."""
+    return draw_seeds(seed, count * (lot + 1))[count * lot :]
+
+
 def main_metric(world: str) -> str:
     """Return the metric by which checkpoints of this world are ranked; higher is better."""
     module = _module(world)
@@ -74,7 +79,9 @@ def run_probe(
 ) -> EvalReport:
     """Play every seed once and return the report."""
     module = _module(spec.world)
-    options = replace(spec.options, games=len(spec.seeds), **dict(spec.values))
+    known = {field.name for field in fields(spec.options)}
+    turned = {name: value for name, value in spec.values if name in known}
+    options = replace(spec.options, games=len(spec.seeds), **turned)
     if module:
         options = module.prepare(options, spec.protocol)
     elif spec.protocol:
@@ -101,6 +108,8 @@ def run_probe(
         metrics.update(measures.metrics)
         samples.update(measures.samples)
         detail.update(measures.detail)
+    detail["samples"] = samples
+    detail["values"] = dict(spec.values)
     return EvalReport(
         probe=spec.protocol or "probe",
         update=update,

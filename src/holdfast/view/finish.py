@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.store.journal import read_lines
+from holdfast.view.growth import make_growth
 from holdfast.view.media import make_media
 from holdfast.view.plots import make_plots
 from holdfast.view.report import write_report
@@ -14,7 +15,10 @@ from holdfast.view.report import write_report
 def finish(run: Path, say: Callable[[str], None]) -> Path:
     """Write plots, clips and the report; a part that fails is reported and the rest goes on."""
     plots = _guarded(lambda: make_plots(run), "plots", say)
-    clips = _guarded(lambda: make_media(run), "clips", say)
+    clips = [
+        *_guarded(lambda: make_media(run), "clips", say),
+        *_guarded(lambda: make_growth(run), "growing curve", say),
+    ]
     report = write_report(run)
     say(headline(run))
     for what, paths in (("plots", plots), ("clips", clips), ("report", [report])):

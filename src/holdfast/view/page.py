@@ -44,6 +44,8 @@ figure.wide { grid-column: 1 / -1; }
 figure img { display: block; width: 100%; height: auto; background: #fff; padding: 12px 14px 6px;
   flex: 1; object-fit: contain; }
 figure.clip img { padding: 0; background: #0b0f15; }
+figure video { display: block; width: 100%; background: #0b0f15; }
+.films { grid-template-columns: repeat(3, minmax(0, 1fr)); }
 figcaption { padding: 10px 16px 12px; font-size: 13.5px; color: var(--quiet); border-top: 1px solid var(--line); }
 figcaption b { color: var(--ink); }
 .clips { grid-template-columns: 1.45fr 1fr 1fr; }
@@ -64,7 +66,7 @@ pre + p, p + pre, .box + p, pre + details { margin-top: 12px; }
 details summary { cursor: pointer; color: var(--quiet); padding: 4px 0; }
 .empty { color: var(--quiet); }
 footer { color: var(--quiet); font-size: 13px; margin-top: 48px; }
-@media (max-width: 760px) { .figures, .clips { grid-template-columns: 1fr; } }
+@media (max-width: 760px) { .figures, .clips, .films { grid-template-columns: 1fr; } }
 @media print { body { background: #fff; } .card, figure, .box { break-inside: avoid; } }
 """
 
@@ -130,6 +132,15 @@ def picture(path: Path, title: str, caption: str, kind: str = "") -> str:
     """Return a figure with the image inside the page."""
     return (
         f'<figure class="{escape(kind)}"><img alt="{escape(title)}" src="{data_uri(path)}">'
+        f"<figcaption><b>{escape(title)}.</b> {escape(caption)}</figcaption></figure>"
+    )
+
+
+def film(path: Path, title: str, caption: str) -> str:
+    """Return a figure with the film inside the page."""
+    return (
+        f'<figure class="clip"><video controls loop muted preload="metadata" aria-label="{escape(title)}" '
+        f'src="{data_uri(path)}"></video>'
         f"<figcaption><b>{escape(title)}.</b> {escape(caption)}</figcaption></figure>"
     )
 

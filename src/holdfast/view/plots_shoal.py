@@ -9,11 +9,36 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from holdfast.probes.sectors import BIN_DEG, bin_of
+from holdfast.probes.sectors import SECTORS as SECTOR_NAMES
+from holdfast.view import plots_tails
 from holdfast.view.files import RunFiles
 from holdfast.view.plots import Plot, draw_probes, mark_decisions
-from holdfast.view.style import BLUE, GREY, HALF, INK, ORANGE, PURPLE, RED, canvas, legend_above
+from holdfast.view.style import (
+    BLUE,
+    GREY,
+    HALF,
+    INK,
+    ORANGE,
+    PURPLE,
+    QUIET,
+    RED,
+    SKY,
+    WIDE,
+    canvas,
+    legend_above,
+)
 from holdfast.view.style import steps_axis as label_steps
 
+HISTOGRAMS = 10
+"""Most evaluations in the row of death histograms."""
+SPEEDS = (
+    (0.0, SKY, "below 0.8"),
+    (0.8, BLUE, "0.8 to 1.6"),
+    (1.6, ORANGE, "1.6 to 2.4"),
+    (2.4, RED, "2.4 and up"),
+)
+"""Bands of the predator's speed, two bins each."""
 SECTORS = ((240, 24), (96, 12), (40, 8))
 """From so many episodes on, the predator's first heading is cut into so many sectors."""
 
@@ -145,6 +170,72 @@ def headings(run: RunFiles) -> Figure | None:
     return figure
 
 
+def step_one_polar(run: RunFiles) -> Figure | None:
+    """From which headings and speeds of the predator fish died at step one, over all evaluations."""
+    records = [r for e in run.evals for r in (e.get("detail") or {}).get("step_one") or ()]
+    if not records:
+        return None
+    heading_bins = round(360 / BIN_DEG)
+    counts = np.zeros((len(SPEEDS), heading_bins))
+    for record in records:
+        heading, _ = bin_of(record["heading_deg"], record["speed"])
+        band = sum(record["speed"] >= low for low, _, _ in SPEEDS) - 1
+        counts[band, heading] += record.get("count", 1)
+    figure = Figure(figsize=(HALF, 4.2), layout="constrained")
+    figure.set_layout_engine("constrained", w_pad=0.2, h_pad=0.08)
+    axes: Any = figure.add_subplot(projection="polar")
+    angles = np.deg2rad((np.arange(heading_bins) + 0.5) * BIN_DEG)
+    base = np.zeros(heading_bins)
+    for (low, color, label), row in zip(SPEEDS, counts, strict=True):
+        width = np.deg2rad(BIN_DEG) * 0.94
+        axes.bar(
+            angles, row, width=width, bottom=base, color=color, label=label if low >= 0 else ""
+        )
+        base = base + row
+    axes.set_xticks(np.deg2rad(np.arange(0, 360, 45)), SECTOR_NAMES)
+    axes.yaxis.get_major_locator().base.set_params(nbins=4, integer=True)
+    axes.set_rlabel_position(247)
+    axes.tick_params(axis="x", pad=3)
+    total = int(counts.sum())
+    axes.set_title(f"Deaths at step one by the predator's heading\n({total} fish, all evaluations)")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.04, 1.0), title="its speed", alignment="left")
+    return figure
+
+
+def death_histograms(run: RunFiles) -> Figure | None:
+    """When the fish died at every evaluation, in bins of 25 steps."""
+    probes = [e for e in run.evals if (e.get("detail") or {}).get("death_steps")]
+    if len(probes) < 2:
+        return None
+    shown = [
+        probes[k]
+        for k in np.unique(np.linspace(0, len(probes) - 1, HISTOGRAMS).round().astype(int))
+    ]
+    columns = 5 if len(shown) in (5, 9, 10) else min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(WIDE, 0.5 + 2.3 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    limit = int(run.config.get("world", {}).get("max_steps", 500))
+    for axes, probe in zip(grid, shown, strict=False):
+        steps = np.asarray(probe["detail"]["death_steps"])
+        died = steps >= 0
+        known = probe["detail"].get("survivable")
+        survivable = np.asarray(known, np.bool_) if known is not None else np.ones_like(died)
+        axes.hist(
+            [steps[died & survivable], steps[died & ~survivable]],
+            bins=np.arange(0, limit + 25, 25).tolist(),
+            stacked=True,
+            color=[RED, GREY],
+        )
+        axes.set_title(f"update {probe.get('update')}: {died.sum()} of {died.size}", fontsize=10.5)
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    for axes in grid[len(shown) :]:
+        axes.set_visible(False)
+    figure.supxlabel("step of death", fontsize=10.5, color=QUIET)
+    figure.supylabel("fish", fontsize=10.5, color=QUIET)
+    return figure
+
+
 def last_with(run: RunFiles, name: str) -> dict[str, Any] | None:
     """Return the newest probe whose detail has a non-empty `name`."""
     for probe in reversed(run.evals):
@@ -155,6 +246,13 @@ def last_with(run: RunFiles, name: str) -> dict[str, Any] | None:
 
 
 SHOAL = [
+    Plot(
+        "eval_timeline",
+        "Evaluations and the gate",
+        "Every evaluation beside the ceiling of its own seeds; squares are what the gate decided on it.",
+        plots_tails.eval_timeline,
+        wide=True,
+    ),
     Plot("tail", "The tail", "Deaths on the probe's fixed seeds, with 95 % intervals.", tail),
     Plot(
         "deaths",
@@ -168,5 +266,57 @@ SHOAL = [
         "Where the danger comes from",
         "Training episodes with sampled actions; the dashed ring is the mean over all headings.",
         headings,
+    ),
+    Plot(
+        "step_one_polar",
+        "Deaths at step one",
+        "Heading and speed of the predator as the episode began; E is +x, and it falls towards N.",
+        step_one_polar,
+    ),
+    Plot(
+        "death_histograms",
+        "Deaths at every evaluation",
+        "Bins of 25 steps; grey are those that no sequence of actions avoids.",
+        death_histograms,
+        wide=True,
+    ),
+    Plot(
+        "survival",
+        "Survival in training",
+        "Means of the last 100 episodes with sampled actions; shaded is every second phase.",
+        plots_tails.survival,
+        wide=True,
+    ),
+    Plot(
+        "first_death",
+        "First death and p10",
+        "The first death of an episode, and the 10th percentile over all fish of a probe.",
+        plots_tails.first_death,
+    ),
+    Plot(
+        "penalty_first_death",
+        "Penalty and first death",
+        "The penalty in use, read back from the world.",
+        plots_tails.penalty_first_death,
+    ),
+    Plot(
+        "penalty_entropy",
+        "Penalty and entropy",
+        "Whether the penalty or the entropy window moved the policy.",
+        plots_tails.penalty_entropy,
+    ),
+    Plot(
+        "tail_queue",
+        "Tail starts",
+        "What remains of each stage and of all; cured: succeeded again on later updates.",
+        plots_tails.tail_queue,
+        wide=True,
+    ),
+    Plot(
+        "start_types",
+        "By type of start",
+        "All training episodes of the run; fresh is the world's own draw, the others are replayed tails.",
+        plots_tails.start_types,
+        wide=True,
     ),
 ]

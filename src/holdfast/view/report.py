@@ -22,6 +22,7 @@ from holdfast.view.page import (
     Cell,
     card,
     chip,
+    film,
     folded,
     page,
     paragraph,
@@ -55,6 +56,8 @@ COLUMNS = (
 HEADLINES = ("avoidable_death_fraction", "ed100", "p10", "min_final", "return_mean")
 """Metrics of the last probe that get a card beside the main one."""
 SHOWN_DECISIONS = 200
+FILM_BYTES = 12_000_000
+"""Most bytes of films inside the page; older ones are only listed."""
 
 
 def write_report(run: Path) -> Path:
@@ -63,10 +66,11 @@ def write_report(run: Path) -> Path:
     body = [
         _header(files),
         _cards(files),
-        section("Learning", _figures(files, lambda name: name == "learning")),
+        section("Learning", _figures(files, lambda name: name == "learning"), _growth(files)),
         section("Episodes of the best policy", _clips(files)),
         section("Pictures", _figures(files, lambda name: name != "learning")),
         section("Probes", _probes(files)),
+        section("Evaluations on film", *_films(files)),
         section("Decisions of the guards", _decisions(files)),
         section("Sessions", _sessions(files)),
         section("How to make it again", *_again(files)),
@@ -193,6 +197,50 @@ def _clips(files: RunFiles) -> str:
     return f'<div class="figures clips">{"".join(shown)}</div>' if shown else ""
 
 
+def _growth(files: RunFiles) -> str:
+    path = files.path / "media" / "curve.gif"
+    if not path.is_file():
+        return ""
+    shown = picture(path, "The curve as it grew", "Training, probes and their ceiling.", "clip")
+    return folded("The curve as it grew", f'<div class="figures">{shown}</div>')
+
+
+def _films(files: RunFiles) -> list[str]:
+    """Return the films of every evaluation: the worst ones inside the page, newest first, and all as a table."""
+    folder = files.path / "media" / "evals"
+    told: list[Line] = []
+    for listed in sorted(folder.glob("u*.json")):
+        try:
+            told += read_json(listed)
+        except HoldfastError:
+            continue
+    inside, rows, size = [], [], 0
+    for clip in reversed(told):
+        path = folder / str(clip["file"])
+        if not path.is_file():
+            continue
+        name = f"update {clip['update']}, {clip['rank']} episode"
+        size += path.stat().st_size if clip["rank"] == "worst" else 0
+        if clip["rank"] == "worst" and size <= FILM_BYTES:
+            caption = f"{clip['final']:.1%} of the fish alive; seed {clip['seed']}."
+            inside.append(film(path, name.capitalize(), caption))
+        rows.append(
+            [
+                Cell(str(clip["update"]), right=True),
+                Cell(str(clip["rank"])),
+                Cell(f"{clip['final']:.1%}", right=True),
+                Cell(f"media/evals/{clip['file']}"),
+                Cell(str(clip["replay"])),
+            ]
+        )
+    shown = f'<div class="figures films">{"".join(inside)}</div>' if inside else ""
+    head = ["update", "episode", "alive", "film", "command that films it again"]
+    listing = table(head, rows)
+    return (
+        [shown, folded("All films and the commands that make them again", listing)] if rows else []
+    )
+
+
 def _probes(files: RunFiles) -> str:
     names = [
         n for n in COLUMNS if any(number(e["metrics"].get(n)) is not None for e in files.evals)
@@ -219,7 +267,11 @@ def _probes(files: RunFiles) -> str:
     head = ["update", "env steps", *(title(n) for n in names)]
     made = table(head, rows, best)
     episodes = len(files.evals[-1].get("seeds", [])) if files.evals else 0
-    note = f"{episodes} episodes on the same seeds each time; bold is the best; brackets are 95 % intervals."
+    fresh = files.config.get("probe", {}).get("seeds") == "fresh"
+    seeds = "new seeds" if fresh else "the same seeds"
+    note = (
+        f"{episodes} episodes on {seeds} each time; bold is the best; brackets are 95 % intervals."
+    )
     return made + paragraph(note, "sub") if made else paragraph("No probe was made.", "empty")
 
 

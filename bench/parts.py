@@ -1,0 +1,208 @@
+"""The parts alone: worlds, advantages, checkpoints, start-up, growth. Each returns rows of (what, figure, note)."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Rows = list[tuple[str, str, str]]
+Runner = Callable[..., dict[str, Any]]
+"""Runs ours.py with these case settings and returns its record."""
+
+
+def worlds(quick: bool) -> Rows:
+    """Step worlds alone with random actions, resets and observations included."""
+    import numpy as np
+
+    import holdfast
+
+    cases: list[tuple[str, str, dict[str, Any]]] = [
+        ("shoal, 256 games x 25, 11 observations", "shoal", {"games": 256, "fish": 25}),
+        (
+            "shoal, 256 games x 25, neighbours",
+            "shoal",
+            {"games": 256, "fish": 25, "neighbors": True},
+        ),
+        ("pursuit, 256 games x 2", "pursuit", {"games": 256}),
+    ]
+    seconds, repeats = (0.3, 1) if quick else (1.0, 3)
+    rows: Rows = []
+    for text, name, options in cases:
+        for threads in (1, 2):
+            world = holdfast.make(name, seed=0, threads=threads, **options)
+            obs, _ = world.reset(seed=0)
+            n = world.num_envs
+            world.action_space.seed(0)
+            actions = [world.action_space.sample() for _ in range(8)]
+            out = (obs, np.zeros(n), np.zeros(n, bool), np.zeros(n, bool), np.ones(n, bool))
+            world.step_into(actions[0], *out)
+            rates = []
+            for _ in range(repeats):
+                count, began = 0, time.perf_counter()
+                while (spent := time.perf_counter() - began) < seconds:
+                    world.step_into(actions[count % 8], *out)
+                    count += 1
+                rates.append(count * n / spent)
+            world.close()
+            rows.append(
+                (
+                    f"{text}, {threads} thread(s)",
+                    f"{statistics.median(rates) / 1e6:.1f} M steps/s",
+                    "slots x steps",
+                )
+            )
+    return rows
+
+
+def advantages(quick: bool) -> Rows:
+    """GAE of one rollout of 128 steps x 1600 slots."""
+    import numpy as np
+
+    from holdfast.learn.returns import gae
+
+    steps, slots = 128, 1600
+    rng = np.random.default_rng(0)
+    rewards = rng.normal(size=(steps, slots))
+    values = rng.normal(size=(steps + 1, slots)).astype(np.float32)
+    ends, cuts = rng.random((2, steps, slots)) < 0.01
+    final = np.zeros((steps, slots), np.float32)
+    out, returns = np.empty((2, steps, slots), np.float32)
+    args = (rewards, values, ends, cuts, final, 0.99, 0.95, out, returns)
+    gae(*args)
+    times = []
+    for _ in range(5 if quick else 30):
+        began = time.perf_counter()
+        gae(*args)
+        times.append(time.perf_counter() - began)
+    took = statistics.median(times)
+    return [
+        (
+            "GAE, 128 x 1600",
+            f"{took * 1e3:.2f} ms",
+            f"{steps * slots / took / 1e6:.0f} M transitions/s, one thread; there is no V-trace kernel yet",
+        )
+    ]
+
+
+def checkpoints(quick: bool) -> Rows:
+    """Save and load a learner of 64x64 and 256x256 with a world of 64 games, fsync and hashes included."""
+    import holdfast
+    from holdfast.learn.learner import make_learner
+    from holdfast.learn.options import LearnerConfig
+    from holdfast.learn.spec import spec_for
+    from holdfast.rng import Streams
+    from holdfast.store.checkpoint import Checkpoints
+
+    rows: Rows = []
+    for hidden in ((64, 64), (256, 256)):
+        world = holdfast.make("shoal", seed=0, games=64, fish=25)
+        spec = spec_for(
+            world.single_observation_space, world.single_action_space, hidden, "tanh", False
+        )
+        learner = make_learner(
+            spec, LearnerConfig(hidden=hidden, threads=1), Streams(0), world.num_envs
+        )
+        state = {"learner": learner.state_dict(), "world": world.state_dict()}
+        saves, loads, size = [], [], 0
+        with tempfile.TemporaryDirectory() as directory:
+            store = Checkpoints(Path(directory))
+            for k in range(3 if quick else 10):
+                began = time.perf_counter()
+                saved = store.save(k, state, {}, frozenset())
+                saves.append(time.perf_counter() - began)
+                began = time.perf_counter()
+                faults = saved.problems()
+                saved.load()
+                loads.append(time.perf_counter() - began)
+                assert not faults, faults
+                size = sum(f.stat().st_size for f in saved.path.rglob("*") if f.is_file())
+        rows.append(
+            (
+                f"checkpoint, {hidden[0]}x{hidden[1]}, 64 games",
+                f"save {statistics.median(saves) * 1e3:.0f} ms, check and load {statistics.median(loads) * 1e3:.0f} ms",
+                f"{size / 1024:,.0f} KB; fsync and SHA-256 included",
+            )
+        )
+    return rows
+
+
+def startup(quick: bool, run_ours: Runner) -> Rows:
+    """Process starts: the help text, the import, the first update with kernels from the disk cache."""
+    repeats = 2 if quick else 5
+    program = Path(sys.executable).with_name("holdfast")
+    commands = {
+        "`holdfast --help`": [str(program), "--help"],
+        "`import holdfast`": [sys.executable, "-c", "import holdfast"],
+        "`import holdfast; holdfast.make`": [
+            sys.executable,
+            "-c",
+            "import holdfast; holdfast.make",
+        ],
+        "python alone": [sys.executable, "-c", ""],
+    }
+    rows: Rows = []
+    for text, command in commands.items():
+        times = []
+        for _ in range(repeats):
+            began = time.perf_counter()
+            subprocess.run(command, check=True, capture_output=True)
+            times.append(time.perf_counter() - began)
+        rows.append(
+            (text, f"{statistics.median(times):.2f} s", f"median of {repeats}, process included")
+        )
+    run_ours(games=8, updates=1, warmup=0)
+    times, compiled = [], 0.0
+    for _ in range(repeats):
+        began = time.perf_counter()
+        record = run_ours(games=8, updates=1, warmup=0)
+        times.append(time.perf_counter() - began)
+        compiled = max(compiled, record.get("compile_s", 0.0))
+    rows.append(
+        (
+            "first training update, 8 games, warm kernel cache",
+            f"{statistics.median(times):.2f} s",
+            f"process start to update done; {compiled:.1f} s of it compiling",
+        )
+    )
+    return rows
+
+
+def growth(quick: bool, run_ours: Runner) -> tuple[Rows, str]:
+    """Ours fused over the number of games; return the rows and the verdict in words."""
+    rows: Rows = []
+    costs: list[tuple[int, float]] = []
+    for games in (1, 4, 16, 64) if quick else (1, 4, 16, 64, 256):
+        updates = 2 if quick else max(4, 64 // games)
+        record = run_ours(games=games, updates=updates, warmup=1, uneven=1)
+        cost = 1e6 / statistics.median(record["transitions_per_s"])
+        costs.append((games, cost))
+        rows.append(
+            (
+                f"{games} games ({games * 25} slots)",
+                f"{cost:.2f} us a transition",
+                f"{1e6 / cost / 1000:,.0f}k transitions/s, {record['rss_mb']:,.0f} MB at most",
+            )
+        )
+    rises = [
+        f"{b} games cost {y / x - 1:.0%} more than {a}"
+        for (a, x), (b, y) in itertools.pairwise(costs)
+        if y > 1.05 * x
+    ]
+    verdict = (
+        "NOT MET: cost a transition rises: " + "; ".join(rises)
+        if rises
+        else "met: cost a transition falls or stays flat (within 5 %)"
+    )
+    return rows, verdict
+
+
+def table(rows: Rows) -> list[str]:
+    """Return the rows as Markdown."""
+    return ["| | | |", "|---|--:|---|", *(f"| {a} | {b} | {c} |" for a, b, c in rows)]

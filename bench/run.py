@@ -1,0 +1,378 @@
+"""Ours and the peers, side by side: `make bench`, or
+
+    .venv-bench/bin/python bench/run.py                       everything; about two hours on two quiet cores
+    .venv-bench/bin/python bench/run.py --quick               a smoke run: one small case, one repeat
+    .venv-bench/bin/python bench/run.py --only fused,sb3      some contenders or parts
+    .venv-bench/bin/python bench/run.py --cases 64x64/1024/2  some cases: hidden/minibatch/threads
+    .venv-bench/bin/python bench/run.py --render              the tables anew from bench/results.jsonl
+
+In each case all contenders take turns, each in a process of its own, and this is repeated; the machine's
+multiply-add limit is measured in every turn. Writes results.jsonl, RESULTS.md and results.png beside this
+file. Nothing here fails because something was slow: the bars are judged in words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / "bench"))
+sys.path.insert(0, str(HERE))
+
+import parts  # noqa: E402
+import table  # noqa: E402
+
+CONTENDERS = {
+    "fused": ("ours.py", "fused"),
+    "fused-masked": ("ours.py", "fused-masked"),
+    "torch": ("ours.py", "torch"),
+    "sb3": ("sb3.py", ""),
+    "skrl": ("skrl_ppo.py", ""),
+    "cleanrl": ("cleanrl_style.py", ""),
+    "puffer": ("puffer.py", ""),
+    "torchrl": ("torchrl_ppo.py", ""),
+    "sf": ("samplefactory.py", ""),
+    "jax": ("jax_loop.py", "whole"),
+    "jax-host": ("jax_loop.py", "host"),
+}
+FAST = ("fused", "fused-masked", "jax", "jax-host")
+"""Contenders whose updates are so short that more of them are timed."""
+CASES = [f"{h}/{m}/{t}" for h in ("64x64", "256x256") for m in (1024, 8192) for t in (2, 1)]
+PARTS = ("worlds", "gae", "checkpoint", "startup", "growth")
+PACKAGES = (
+    "torch numpy numba gymnasium stable-baselines3 skrl torchrl tensordict pufferlib sample-factory jax"
+).split()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one small case, one repeat")
+    parser.add_argument("--only", default="", help=f"of {', '.join((*CONTENDERS, *PARTS))}")
+    parser.add_argument("--cases", default="", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--repeats", type=int, default=0, help="turns of all contenders (3)")
+    parser.add_argument("--games", type=int, default=0, help="games of 25 fish (64)")
+    parser.add_argument("--render", action="store_true", help="only write the tables anew")
+    options = parser.parse_args()
+    only = options.only.split(",") if options.only else [*CONTENDERS, *PARTS]
+    cases = options.cases.split(",") if options.cases else CASES[:1] if options.quick else CASES
+    for given, allowed in ((only, (*CONTENDERS, *PARTS)), (cases, CASES)):
+        if unknown := [name for name in given if name not in allowed]:
+            parser.error(f"unknown: {', '.join(unknown)}. Allowed: {', '.join(allowed)}")
+    repeats = options.repeats or (1 if options.quick else 3)
+    games = options.games or (8 if options.quick else 64)
+    log = HERE / "results.jsonl"
+    if options.render:
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+    else:
+        lines = [{"about": describe(options.quick, repeats, games)}]
+        for line in measure(only, cases, repeats, games, options.quick):
+            lines.append(line)
+            log.write_text("".join(json.dumps(one) + "\n" for one in lines))
+            (HERE / "RESULTS.md").write_text(report(lines))
+    text = report(lines)
+    (HERE / "RESULTS.md").write_text(text)
+    draw(lines, HERE / "results.png")
+    print(text)
+
+
+def measure(only: list[str], cases: list[str], repeats: int, games: int, quick: bool) -> Any:
+    """Yield a line for everything measured, in the order of measuring."""
+    from holdfast.learn.fused_bench import peak_gflops
+
+    missing: dict[str, str] = {}
+    contenders = [key for key in CONTENDERS if key in only]
+    for name in cases if contenders else []:
+        hidden, minibatch, threads = parse(name)
+        for repeat in range(repeats):
+            yield {"limit": name, "gflops": peak_gflops(threads, tries=3)}
+            for key in contenders:
+                if key in missing:
+                    yield {"key": key, "case_name": name, "failed": missing[key]}
+                    continue
+                updates = (1 if quick or hidden[0] > 64 else 2) * (4 if key in FAST else 1)
+                record = run(
+                    key,
+                    hidden=",".join(map(str, hidden)),
+                    minibatch=minibatch,
+                    threads=threads,
+                    games=games,
+                    updates=updates,
+                    warmup=1,
+                )
+                if record.get("absent"):
+                    missing[key] = record["failed"]
+                figure = record.get("failed") or f"{record['transitions_per_s']}"
+                say(f"{name} repeat {repeat + 1}/{repeats} {key}: {figure[:100]}")
+                yield {"key": key, "case_name": name, **record}
+    threads = os.cpu_count() or 1
+
+    def run_ours(**settings: Any) -> dict[str, Any]:
+        record = run("fused", **{"threads": min(2, threads), **settings})
+        if "failed" in record:
+            raise RuntimeError(record["failed"])
+        return record
+
+    for part in (p for p in PARTS if p in only):
+        say(part)
+        verdict = ""
+        try:
+            if part == "worlds":
+                rows = parts.worlds(quick)
+            elif part == "gae":
+                rows = parts.advantages(quick)
+            elif part == "checkpoint":
+                rows = parts.checkpoints(quick)
+            elif part == "startup":
+                rows = parts.startup(quick, run_ours)
+            else:
+                rows, verdict = parts.growth(quick, run_ours)
+        except Exception as fault:  # one broken part must not cost the rest of a two-hour run
+            rows = [(part, "did not run", f"{type(fault).__name__}: {fault}"[:300])]
+        yield {"part": part, "rows": rows, "verdict": verdict}
+    yield {"ended": time.strftime("%Y-%m-%d %H:%M:%S"), "load": os.getloadavg()}
+
+
+def run(key: str, **settings: Any) -> dict[str, Any]:
+    """Run one adapter in a process of its own; return its line, or `{"failed": reason}`."""
+    script, variant = CONTENDERS[key]
+    arguments = {**settings, "variant": variant} if variant else settings
+    threads = str(settings.get("threads", 1))
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "PYTHONWARNINGS": "ignore",
+        "WANDB_MODE": "disabled",
+    }
+    command = [sys.executable, str(HERE / "peers" / script)]
+    command += [f"--{name}={value}" for name, value in arguments.items()]
+    # Some peers leave directories where they are started.
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=1800,
+            )
+        except subprocess.TimeoutExpired:
+            return {"failed": "no result in 30 minutes"}
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith('{"peer"'):
+            return dict(json.loads(line))
+    text = [line for line in done.stderr.splitlines() if line.strip()] or ["no output"]
+    absent = any(word in text[-1] for word in ("ModuleNotFoundError", "ImportError"))
+    return {"failed": text[-1].strip()[:300], "absent": absent}
+
+
+def parse(name: str) -> tuple[tuple[int, ...], int, int]:
+    """Return the hidden widths, the minibatch and the threads of a case name."""
+    hidden, minibatch, threads = name.split("/")
+    return tuple(int(w) for w in hidden.split("x")), int(minibatch), int(threads)
+
+
+def describe(quick: bool, repeats: int, games: int) -> dict[str, Any]:
+    """Return what the figures depend on: machine, versions, load."""
+    model = "unknown CPU"
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            x.split(":")[1].strip() for x in info.read_text().splitlines() if "model name" in x
+        ]
+        model = names[0] if names else model
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True
+    ).stdout.strip()
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "began": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": commit,
+        "load": os.getloadavg(),
+        "command": " ".join(["bench/run.py", *sys.argv[1:]]),
+        "quick": quick,
+        "repeats": repeats,
+        "games": games,
+    }
+
+
+def peaks_of(lines: list[dict[str, Any]]) -> dict[int, list[float]]:
+    """Return all measured limits in FLOP/s by thread count."""
+    peaks: dict[int, list[float]] = {}
+    for line in lines:
+        if "limit" in line:
+            peaks.setdefault(parse(line["limit"])[2], []).append(line["gflops"] * 1e9)
+    return peaks
+
+
+def report(lines: list[dict[str, Any]]) -> str:
+    """Return RESULTS.md from all lines."""
+    from holdfast.learn.fused_bench import bench_spec, transition_flops
+
+    about = lines[0]["about"]
+    ended = next((line for line in lines if "ended" in line), None)
+    records = [line for line in lines if "key" in line]
+    peaks = peaks_of(lines)
+    load = ", ".join(f"{x:.1f}" for x in about["load"])
+    out = ["# Bench results", ""]
+    if about["quick"]:
+        out += [
+            "**A smoke run (`--quick`): it shows that everything runs. The figures mean little.**",
+            "",
+        ]
+    if about["load"][0] > about["cores"] / 2:
+        out += [
+            f"**The machine was busy (load {load} on {about['cores']} cores when this began): "
+            "ratios are distorted, the bars below are not judged by this run.**",
+            "",
+        ]
+    if ended is None:
+        out += ["**This run has not ended (or was cut off).**", ""]
+    out += [
+        f"- {about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB; {about['system']}",
+        f"- Python {about['python']}; "
+        + ", ".join(f"{k} {v}" for k, v in about["versions"].items()),
+        f"- commit {about['commit']}; `{about['command']}`; began {about['began']}, load {load}"
+        + (f"; ended {ended['ended']}, load {ended['load'][0]:.1f}" if ended else ""),
+        f"- shoal, {about['games']} games x 25 fish, 11 observations, 128 steps, 5 epochs, "
+        f"{about['repeats']} interleaved repeat(s), each contender in a process of its own, one warm-up update",
+        "- every adapter counts its world steps and gradient steps and fails unless both are as asked",
+        "- transitions/s: median over all timed updates; spread: slowest to fastest. 'ours fused is': "
+        "how many times faster ours fused is. A CPU second: transitions by processor time of all threads, "
+        "which other people's load disturbs less (threads that wait by spinning count). Inference: the rollout without world and advantages",
+        "- masks: peers know none and train on all slots; ours does the same here. 'masks on' is ours as it "
+        "runs in earnest: dead fish enter no loss, so it does less work for as many transitions",
+        "",
+    ]
+    for threads, several in sorted(peaks.items()):
+        out.append(
+            f"- multiply-add limit, {threads} thread(s): {max(several) / 1e9:.0f} GFLOP/s "
+            f"(lowest seen {min(several) / 1e9:.0f}); shares are of the highest"
+        )
+    names = list(dict.fromkeys(r["case_name"] for r in records))
+    cases = {name: table.rows_of(records, name) for name in names}
+    shares: dict[str, float | None] = {}
+    for name, rows in cases.items():
+        hidden, minibatch, threads = parse(name)
+        work, peak = transition_flops(bench_spec(hidden), 5), max(peaks.get(threads, [0.0]))
+        out += [
+            "",
+            f"## {'x'.join(map(str, hidden))} tanh, minibatch {minibatch}, {threads} thread(s)",
+            "",
+        ]
+        out += table.markdown(rows, work, peak)
+        if table.FUSED in rows:
+            shares[name] = table.share(rows[table.FUSED], work, peak)
+    for line in lines:
+        if "part" in line:
+            titles = dict(zip(PARTS, TITLES, strict=True))
+            out += ["", f"## {titles[line['part']]}", "", *parts.table(line["rows"])]
+            if line["verdict"]:
+                out += ["", line["verdict"]]
+    out += ["", "## Bars (issue 7)", ""]
+    out += [bar.words for bar in table.bars(cases, shares)]
+    out += [
+        f"- {line['verdict'] or 'not measured: growth'}"
+        for line in lines
+        if line.get("part") == "growth"
+    ]
+    out += [
+        "- judged elsewhere: learning to the shoal bar, exact resume and process equality (tests/)",
+        "",
+        "## Settings of the contenders",
+        "",
+    ]
+    seen = {row.peer: row.settings for rows in cases.values() for row in rows.values() if row.rates}
+    out += [f"- **{peer}**: {'; '.join(settings)}" for peer, settings in seen.items()]
+    out += [
+        "- all: lr 3e-4, gamma 0.99, lambda 0.95, clip 0.2, entropy 0.01, value 0.5, gradient norm 0.5, "
+        "Adam; separate actor and critic; the world on one thread; with fewer threads than cores the process "
+        "is pinned to that many; OMP_NUM_THREADS = threads",
+        "",
+    ]
+    return "\n".join(out)
+
+
+TITLES = ("Worlds alone", "Advantages", "Checkpoints", "Start-up", "Growth (64x64, minibatch 1024)")
+
+
+def draw(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw the medians of all cases as bars, ours in colour."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    records = [line for line in lines if "key" in line]
+    names = list(dict.fromkeys(r["case_name"] for r in records))
+    if not names:
+        return
+    columns = min(2, len(names))
+    height = -(-len(names) // columns)
+    figure, axes = pyplot.subplots(
+        height, columns, figsize=(6.5 * columns, 3.6 * height), squeeze=False
+    )
+    for axis in axes.flat[len(names) :]:
+        axis.axis("off")
+    for axis, name in zip(axes.flat, names, strict=False):
+        rows = [row for row in table.rows_of(records, name).values() if row.rates]
+        rows.sort(key=lambda row: row.median)
+        medians = [row.median / 1000 for row in rows]
+        low = [m - min(row.rates) / 1000 for m, row in zip(medians, rows, strict=True)]
+        high = [max(row.rates) / 1000 - m for m, row in zip(medians, rows, strict=True)]
+        colours = [
+            "#d1495b"
+            if row.key.startswith(("fused", "torch")) and row.peer.startswith("ours")
+            else "#8d99ae"
+            for row in rows
+        ]
+        axis.barh(
+            [row.peer for row in rows], medians, xerr=[low, high], color=colours, ecolor="#444"
+        )
+        for k, m in enumerate(medians):
+            axis.annotate(f" {m:,.0f}k", (m + high[k], k), va="center", fontsize=8)
+        hidden, minibatch, threads = name.split("/")
+        axis.set_title(f"{hidden}, minibatch {minibatch}, {threads} thread(s)", fontsize=10)
+        axis.set_xlabel("thousand transitions/s (median, slowest to fastest)", fontsize=8)
+        axis.margins(x=0.15)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    about = lines[0]["about"]
+    busy = ", busy machine" if about["load"][0] > about["cores"] / 2 else ""
+    figure.suptitle(f"PPO on the shoal world, {about['cpu']}{busy}", fontsize=11)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

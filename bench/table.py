@@ -1,0 +1,162 @@
+"""From the adapters' JSON lines to a table, ratios, and the bars in words. No measuring happens here.
+
+A *record* is one JSON line plus `key` (the contender) and `case_name` ("64x64/1024/2": hidden widths,
+minibatch, threads), or `{"key", "case_name", "failed": reason}`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+Record = dict[str, Any]
+
+FUSED, TORCH = "fused", "torch"
+TORCH_PEERS = ("sb3", "skrl", "cleanrl", "puffer", "torchrl", "sf")
+JAX_PEERS = ("jax", "jax-host")
+SPLIT = ("env", "inference", "advantages", "update")
+
+
+@dataclass
+class Row:
+    """One contender in one case."""
+
+    key: str
+    peer: str = ""
+    version: str = ""
+    rates: list[float] = field(default_factory=list)
+    """Transitions/s of every timed update of every repeat."""
+    cpu_rates: list[float] = field(default_factory=list)
+    """Transitions a processor second, all threads counted."""
+    split: dict[str, float] | None = None
+    gradient_steps: int = 0
+    transitions: int = 0
+    rss_mb: float = 0.0
+    settings: list[str] = field(default_factory=list)
+    failed: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rates)
+
+
+def rows_of(records: list[Record], case_name: str) -> dict[str, Row]:
+    """Return one row a contender of this case, in the order of first appearance."""
+    rows: dict[str, Row] = {}
+    parts: dict[str, list[dict[str, float]]] = {}
+    for record in records:
+        if record["case_name"] != case_name:
+            continue
+        row = rows.setdefault(record["key"], Row(record["key"]))
+        if "failed" in record:
+            row.failed = record["failed"]
+            continue
+        row.failed = ""
+        row.peer, row.version, row.settings = record["peer"], record["version"], record["settings"]
+        row.rates += record["transitions_per_s"]
+        row.cpu_rates += [record["transitions"] / max(s, 1e-9) for s in record["cpu_s"]]
+        row.transitions, row.gradient_steps = record["transitions"], record["gradient_steps"]
+        row.rss_mb = max(row.rss_mb, record["rss_mb"])
+        if record["split"]:
+            parts.setdefault(row.key, []).append(record["split"])
+    for key, several in parts.items():
+        rows[key].split = {p: statistics.median(s[p] for s in several) for p in SPLIT}
+    return rows
+
+
+def ratio(rows: dict[str, Row], key: str) -> float | None:
+    """Return how many times faster ours fused is than `key`; None without both figures."""
+    if FUSED not in rows or key not in rows or not rows[FUSED].rates or not rows[key].rates:
+        return None
+    return rows[FUSED].median / rows[key].median
+
+
+def share(row: Row, work: float, peak: float) -> float | None:
+    """Return the share of `peak` FLOP/s that the median rate needs at `work` FLOPs a transition."""
+    return row.median * work / peak if row.rates and peak > 0 else None
+
+
+def fastest(rows: dict[str, Row], keys: tuple[str, ...]) -> Row | None:
+    """Return the fastest of these contenders that has a figure."""
+    ran = [rows[k] for k in keys if k in rows and rows[k].rates]
+    return max(ran, key=lambda row: row.median, default=None)
+
+
+def thousands(rate: float) -> str:
+    return f"{rate / 1000:,.1f}k" if rate < 100_000 else f"{rate / 1000:,.0f}k"
+
+
+def markdown(rows: dict[str, Row], work: float, peak: float) -> list[str]:
+    """Return the lines of one case's table, fastest first, failures last."""
+    lines = [
+        "| | version | transitions/s | spread | ours fused is | of the limit | a CPU second | env | inference "
+        "| advantages | update | gradient steps | memory MB |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    ran = sorted((r for r in rows.values() if r.rates), key=lambda r: -r.median)
+    for row in ran:
+        times = ratio(rows, row.key)
+        part = share(row, work, peak)
+        cells = ["", "", "", ""]
+        if row.split:
+            whole = sum(row.split.values())
+            cells = [f"{row.split[p] / whole:.0%}" for p in SPLIT]
+        masked = row.key == "fused-masked"
+        lines.append(
+            f"| {row.peer} | {row.version} | {thousands(row.median)} "
+            f"| {thousands(min(row.rates))} to {thousands(max(row.rates))} "
+            f"| {f'{times:.1f}x' if times and row.key != FUSED else ''} "
+            f"| {f'{part:.0%}' if part and not masked else ''} "
+            f"| {thousands(statistics.median(row.cpu_rates))} | {' | '.join(cells)} "
+            f"| {'fewer' if masked else row.gradient_steps} | {row.rss_mb:,.0f} |"
+        )
+    lines += [
+        f"| {row.key} | did not run: {row.failed} " + "| " * 11 + "|"
+        for row in rows.values()
+        if not row.rates
+    ]
+    return lines
+
+
+@dataclass
+class Bar:
+    """One promise and what was measured."""
+
+    text: str
+    bound: float
+    value: float | None
+    detail: str = ""
+
+    @property
+    def words(self) -> str:
+        if self.value is None:
+            return f"- not measured: {self.text} (bar {self.bound:g})"
+        met = "met" if self.value >= self.bound else "NOT MET"
+        return f"- {met}: {self.text}: {self.value:.2f} (bar {self.bound:g}){self.detail}"
+
+
+def bars(cases: dict[str, dict[str, Row]], shares: dict[str, float | None]) -> list[Bar]:
+    """Return the bars of issue 7 that this bench can judge; `shares` are ours fused's by case name."""
+    found: list[Bar] = []
+
+    def against(case_name: str, keys: tuple[str, ...], bound: float, text: str) -> None:
+        rows = cases.get(case_name, {})
+        best = fastest(rows, keys)
+        times = ratio(rows, best.key) if best else None
+        found.append(
+            Bar(f"{case_name}: fused / {text}", bound, times, f", {best.peer}" if best else "")
+        )
+
+    against("64x64/1024/2", TORCH_PEERS, 6.0, "fastest PyTorch peer")
+    against("64x64/1024/2", JAX_PEERS, 3.0, "faster JAX loop")
+    against("64x64/1024/2", (TORCH,), 3.0, "our torch path")
+    against("64x64/8192/2", TORCH_PEERS, 4.0, "fastest PyTorch peer")
+    against("64x64/8192/2", JAX_PEERS, 2.5, "faster JAX loop")
+    for minibatch in (1024, 8192):
+        everybody = (*TORCH_PEERS, *JAX_PEERS, TORCH)
+        against(f"256x256/{minibatch}/2", everybody, 1.5, "fastest of all")
+    for name, part in shares.items():
+        bound = 0.5 if name.startswith("64x64") else 0.6
+        found.append(Bar(f"{name}: share of the multiply-add limit, world included", bound, part))
+    return found

@@ -1,0 +1,131 @@
+"""The bench's arithmetic on canned lines, and that ours runs through its adapter. No speed is judged here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+table = load("table")
+
+
+def line(key: str, rates: list[float], case: str = "64x64/1024/2", **more: Any) -> dict[str, Any]:
+    return {
+        "key": key,
+        "case_name": case,
+        "peer": f"peer {key}",
+        "version": "1.0",
+        "transitions_per_s": rates,
+        "cpu_s": [204_800 / rate for rate in rates],
+        "split": {"env": 0.1, "inference": 0.2, "advantages": 0.1, "update": 0.6},
+        "transitions": 204_800,
+        "gradient_steps": 1000,
+        "settings": ["plain"],
+        "rss_mb": 100.0,
+        **more,
+    }
+
+
+def canned() -> list[dict[str, Any]]:
+    return [
+        line("fused", [300e3, 310e3]),
+        line("sb3", [30e3]),
+        line("jax", [90e3], split=None),
+        line("torch", [50e3]),
+        {
+            "key": "puffer",
+            "case_name": "64x64/1024/2",
+            "failed": "ModuleNotFoundError: no pufferlib",
+        },
+        line("fused", [290e3]),
+        line("sb3", [20e3, 40e3]),
+        line("skrl", [10e3], case="64x64/8192/2"),
+    ]
+
+
+def test_repeats_are_pooled_and_the_median_taken() -> None:
+    rows = table.rows_of(canned(), "64x64/1024/2")
+    assert rows["fused"].median == 300e3
+    assert sorted(rows["sb3"].rates) == [20e3, 30e3, 40e3]
+    assert "skrl" not in rows
+    assert rows["jax"].split is None and rows["sb3"].split["update"] == 0.6
+
+
+def test_the_ratio_says_how_many_times_faster_ours_is() -> None:
+    rows = table.rows_of(canned(), "64x64/1024/2")
+    assert table.ratio(rows, "sb3") == 10.0
+    assert table.ratio(rows, "puffer") is None
+    assert table.fastest(rows, ("sb3", "torch", "puffer")).key == "torch"
+    # 300k transitions/s of 100 kFLOP are 30 GFLOP/s.
+    assert table.share(rows["fused"], 1e5, 60e9) == pytest.approx(0.5)
+
+
+def test_the_table_names_who_did_not_run_and_why() -> None:
+    lines = table.markdown(table.rows_of(canned(), "64x64/1024/2"), 1e5, 60e9)
+    assert lines[2].startswith("| peer fused | 1.0 | 300k | 290k to 310k |")
+    assert "| 50% |" in lines[2]
+    assert "did not run: ModuleNotFoundError: no pufferlib" in lines[-1]
+    assert len({row.count("|") for row in lines}) == 1
+
+
+def test_bars_are_judged_in_words() -> None:
+    cases = {"64x64/1024/2": table.rows_of(canned(), "64x64/1024/2")}
+    words = [bar.words for bar in table.bars(cases, {"64x64/1024/2": 0.4})]
+    assert words[0] == "- met: 64x64/1024/2: fused / fastest PyTorch peer: 10.00 (bar 6), peer sb3"
+    assert any(w.startswith("- met: 64x64/1024/2: fused / faster JAX loop: 3.33") for w in words)
+    assert any(w.startswith("- not measured: 256x256/1024/2") for w in words)
+    assert words[-1].startswith("- NOT MET: 64x64/1024/2: share of the multiply-add limit")
+
+
+def test_the_report_is_written_from_the_lines_alone() -> None:
+    run = load("run")
+    about = {
+        "began": "now", "cpu": "a CPU", "cores": 2, "memory_gb": 8, "system": "Linux", "python": "3.11",
+        "versions": {"torch": "2"}, "commit": "abc", "load": [3.0, 2.0, 1.0], "command": "bench/run.py",
+        "quick": True, "repeats": 2, "games": 64,
+    }  # fmt: skip
+    part = {"part": "growth", "rows": [["1 games", "3 us", "40 MB"]], "verdict": "met: flat"}
+    limit = {"limit": "64x64/1024/2", "gflops": 200.0}
+    text = run.report([{"about": about}, limit, *canned(), part])
+    assert "The machine was busy" in text and "smoke run" in text and "has not ended" in text
+    assert "200 GFLOP/s" in text and "- met: flat" in text
+
+
+@pytest.mark.parametrize("variant", ["fused", "torch", "fused-masked"])
+def test_our_adapter_makes_the_steps_it_was_asked_for(variant: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCH / "peers" / "ours.py"), f"--variant={variant}"]
+    command += (
+        "--games=2 --steps=8 --epochs=2 --minibatch=100 --threads=2 --updates=2 --warmup=1".split()
+    )
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert record["transitions"] == 400
+    assert record["world_steps"] == 8
+    assert record["gradient_steps"] == 8
+    assert len(record["transitions_per_s"]) == 2
+    assert all(part >= 0 for part in record["split"].values())
+
+
+def test_work_that_is_not_a_whole_number_of_minibatches_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCH / "peers" / "ours.py"), "--games=1", "--minibatch=1024"]
+    done = subprocess.run([*command, "--updates=1"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "not a whole number of minibatches" in done.stderr.replace("\n", " ")
