@@ -36,6 +36,20 @@ PURSUIT: dict[str, Any] = {
     "probe": {"every": 20, "episodes": 200},
 }
 
+MARIO: dict[str, Any] = {
+    "run": {"updates": 300},
+    "world": {"games": 32, "observation": "tiles"},
+    "learner": {
+        "steps": 128,
+        "epochs": 4,
+        "minibatch": 1024,
+        "lr": 5e-4,
+        "entropy": 0.01,
+        "normalise_rewards": True,
+    },
+    "probe": {"every": 25, "episodes": 20, "deterministic": False},
+}
+
 FOREIGN: dict[str, Any] = {
     "run": {"env_steps": 500_000},
     "world": {"games": 8},
@@ -54,7 +68,7 @@ FOREIGN: dict[str, Any] = {
 
 def preset(world: str) -> dict[str, Any]:
     """Return the tables that lie under the user's settings for this world."""
-    chosen = {"shoal": SHOAL, "pursuit": PURSUIT}.get(world, FOREIGN)
+    chosen = {"shoal": SHOAL, "pursuit": PURSUIT, "mario": MARIO}.get(world, FOREIGN)
     tables = {section: dict(table) for section, table in chosen.items()}
     tables.setdefault("world", {})["name"] = world
     return tables

@@ -97,6 +97,11 @@ def spec_for(
             f"The observation space {observation_space} is not a Box. Flatten it first, for example "
             "with gymnasium.wrappers.FlattenObservation, and pass 'my_module:make_env'."
         )
+    if observation_space.dtype != np.float32:
+        raise ConfigError(
+            f"Observations of the type {observation_space.dtype} (shape {observation_space.shape}) need a "
+            "network for pictures, and the learners here are MLPs. For mario, type: --observation tiles"
+        )
     size = int(np.prod(observation_space.shape))
     if isinstance(action_space, gym.spaces.Discrete):
         if action_space.start != 0:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 OURS = {
     "shoal": ("holdfast.worlds.shoal", "ShoalWorld", "ShoalOptions"),
     "pursuit": ("holdfast.worlds.pursuit", "PursuitWorld", "PursuitOptions"),
+    "mario": ("holdfast.worlds.mario", "MarioWorld", "MarioOptions"),
 }
 FOREIGN = ("holdfast.worlds.foreign", "ForeignWorld", "ForeignOptions")
 

@@ -1,0 +1,182 @@
+"""One foreign environment as a game: Gymnasium (one slot) or PettingZoo parallel (one slot an agent)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import gymnasium as gym
+
+from holdfast.errors import ConfigError, nearest
+from holdfast.records import Array
+
+Stepped = tuple[list[Any], list[float], list[bool], list[bool], bool]
+"""Observations, rewards, terminations, truncations a slot, and whether the game is over."""
+
+
+class Game(Protocol):
+    """One environment with one or more slots."""
+
+    roles: tuple[str, ...]
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+
+    def reset(self, seed: int) -> list[Any]:
+        """Begin an episode; return one observation a slot."""
+        ...
+
+    def step(self, actions: Array) -> Stepped:
+        """Return observations, rewards, terminations, truncations a slot, and whether it is over."""
+        ...
+
+    def close(self) -> None:
+        """Free the environment."""
+        ...
+
+
+@dataclass(frozen=True)
+class GameSpec:
+    """What all games of one world have in common."""
+
+    roles: tuple[str, ...]
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+
+
+def spec_of(game: Game) -> GameSpec:
+    """Return the roles and spaces of a game."""
+    return GameSpec(game.roles, game.observation_space, game.action_space)
+
+
+class GymnasiumGame:
+    """A Gymnasium environment: one slot."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        if (
+            not isinstance(env.observation_space, gym.spaces.Box)
+            or env.observation_space.shape == ()
+        ):
+            env = gym.wrappers.FlattenObservation(env)
+        self.env = env
+        self.roles: tuple[str, ...] = ("agent",)
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self._discrete = isinstance(self.action_space, gym.spaces.Discrete)
+
+    def reset(self, seed: int) -> list[Any]:
+        # Environments seed 32-bit generators, so the seed is folded.
+        return [self.env.reset(seed=seed % 2**31)[0]]
+
+    def step(self, actions: Array) -> Stepped:
+        action = actions[0]
+        obs, reward, over, cut, _ = self.env.step(int(action) if self._discrete else action)
+        return [obs], [float(reward)], [bool(over)], [bool(cut)], bool(over or cut)
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class ParallelGame:
+    """A PettingZoo parallel environment: one slot an agent; agents that are out are masked."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.roles = tuple(env.possible_agents)
+        first = self.roles[0]
+        self.observation_space, self.action_space = (
+            env.observation_space(first),
+            env.action_space(first),
+        )
+        for agent in self.roles:
+            same = (
+                env.observation_space(agent) == self.observation_space
+                and env.action_space(agent) == self.action_space
+            )
+            if not same:
+                raise ConfigError(
+                    f"The agents '{first}' and '{agent}' have different spaces. One policy plays all "
+                    "slots; pad the spaces first, for example with the SuperSuit wrappers."
+                )
+
+    def reset(self, seed: int) -> list[Any]:
+        obs, _ = self.env.reset(seed=seed % 2**31)
+        return [obs[agent] for agent in self.roles]
+
+    def step(self, actions: Array) -> Stepped:
+        chosen = {a: actions[k] for k, a in enumerate(self.roles) if a in self.env.agents}
+        obs, rewards, over, cut, _ = self.env.step(chosen)
+        return (
+            [obs.get(a) for a in self.roles],
+            [float(rewards.get(a, 0.0)) for a in self.roles],
+            [bool(over.get(a, False)) for a in self.roles],
+            [bool(cut.get(a, False)) for a in self.roles],
+            not self.env.agents,
+        )
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def make_game(name: str) -> Callable[[], Game]:
+    """Return a function that makes one game of a Gymnasium id or of `module:function`."""
+    if ":" in name and name not in gym.registry:
+        return _from_function(name)
+    if name not in gym.registry:
+        raise ConfigError(
+            f"'{name}' is neither a world of Holdfast (shoal, pursuit) nor a registered Gymnasium id nor "
+            f"'module:function'.{nearest(name, gym.registry)} "
+            "Type for example: holdfast train CartPole-v1"
+        )
+
+    def make() -> Game:
+        try:
+            return GymnasiumGame(gym.make(name))
+        except gym.error.DependencyNotInstalled as error:
+            raise ConfigError(f"{name} needs a package that is not installed: {error}") from None
+
+    return make
+
+
+def _from_function(name: str) -> Callable[[], Game]:
+    module_name, _, function_name = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"The module '{module_name}' of '{name}' cannot be imported: {error}. "
+            f"It is searched in {here} and among the installed packages."
+        ) from None
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        have = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
+        raise ConfigError(
+            f"The module '{module_name}' has no function '{function_name}'."
+            f"{nearest(function_name, have)} It has: {', '.join(have) or 'none'}."
+        )
+
+    def make() -> Game:
+        env = function()
+        if isinstance(env, gym.Env):
+            return GymnasiumGame(env)
+        if hasattr(env, "possible_agents"):
+            return ParallelGame(env)
+        raise ConfigError(
+            f"'{name}' returned a {type(env).__name__}, not a Gymnasium environment or a PettingZoo "
+            "parallel environment."
+        )
+
+    return make
+
+
+def where(error: BaseException) -> str:
+    """Return an error's type, text and place on one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -1,0 +1,166 @@
+"""Starting, signalling and ending worker processes, as the parent does it."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from holdfast.errors import ConfigError
+from holdfast.worlds.pool_board import BOOT
+from holdfast.worlds.pool_worker import Assignment, Handle, serve
+
+
+@dataclass
+class Worker:
+    """One worker process as its parent sees it."""
+
+    index: int
+    process: BaseProcess
+    orders: int
+    talk: Connection
+    stacks: Path
+    pid: int
+    order: int = BOOT
+    """The phase that it was last told to enter."""
+    sent: float = 0.0
+    """When (`time.monotonic`)."""
+
+
+def portable_entry(name: str) -> Any:
+    """Return the registration of a Gymnasium id, for workers that have not imported its module."""
+    if name.startswith("__main__:"):
+        raise ConfigError(
+            f"'{name}' lives in the script that was started, which worker processes do not run. "
+            "Move it to a module of its own, or use --mode threads."
+        )
+    entry = gym.registry.get(name)
+    try:
+        pickle.dumps(entry)
+    except Exception as error:  # pickle raises whatever the object raises
+        raise ConfigError(
+            f"The registration of {name} cannot be sent to worker processes ({error}). Register it with "
+            "an entry point 'module:Class', or use --mode threads."
+        ) from None
+    return entry
+
+
+def launch(job: Assignment, start: str, memory: int, life: int) -> Worker:
+    """Start a worker process; `memory` and `life` are descriptors that all workers share."""
+    ours, theirs = socket.socketpair()
+    talk, far = multiprocessing.Pipe()
+    process = _context(start).Process(
+        target=serve,
+        args=(job, Handle(theirs.fileno()), far, Handle(memory), Handle(life)),
+        name=f"holdfast-env-{job.worker}",
+        daemon=True,
+    )
+    with _no_main():
+        process.start()
+    theirs.close()
+    far.close()
+    return Worker(
+        index=job.worker,
+        process=process,
+        orders=ours.detach(),
+        talk=talk,
+        stacks=Path(job.stacks),
+        pid=process.pid or 0,
+        sent=time.monotonic(),
+    )
+
+
+def _context(start: str) -> Any:
+    context = multiprocessing.get_context(start)
+    if start == "forkserver":
+        context.set_forkserver_preload(["holdfast.worlds.pool_worker"])
+    return context
+
+
+@contextlib.contextmanager
+def _no_main() -> Iterator[None]:
+    """Hide the caller's script while a worker starts: multiprocessing would run it again in there."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def nameless_file() -> int:
+    """Return memory that can be mapped by whoever gets the descriptor, and leaves nothing behind."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("holdfast-workers")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def messages(talk: Connection) -> Iterator[Any]:
+    with contextlib.suppress(EOFError, OSError):
+        while talk.poll():
+            yield talk.recv()
+
+
+def send(pid: int, *signals: int) -> None:
+    for number in signals:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def send_group(pid: int) -> None:
+    """Kill what a dead worker has left in its session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def settled(path: Path, seconds: float = 0.3) -> None:
+    """Return when the stacks have been written, or the time is over."""
+    end, size = time.monotonic() + seconds, -1
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            now = path.stat().st_size
+            if now > 0 and now == size:
+                return
+            size = now
+        time.sleep(0.01)
+
+
+def let_go(worker: Worker) -> None:
+    with contextlib.suppress(OSError):
+        os.close(worker.orders)
+    worker.talk.close()
+    with contextlib.suppress(ValueError):
+        worker.process.close()
+
+
+def reap(team: dict[int, Worker], folder: Path, fds: list[int]) -> None:
+    """Kill what is left of the workers and free what they used."""
+    for worker in team.values():
+        if worker.process.is_alive():
+            send(worker.pid, signal.SIGKILL)
+    for worker in team.values():
+        worker.process.join(1.0)
+        send_group(worker.pid)
+        let_go(worker)
+    team.clear()
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,285 @@
+"""Real worker processes that raise, leave, are killed or hang: stepping goes on, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from holdfast.errors import EnvironmentFault
+from holdfast.store.journal import read_lines
+from holdfast.worlds.foreign import ForeignOptions, ForeignWorld
+
+sys.path.insert(0, str(Path(__file__).parent))
+NAME = "faulty_envs:Faulty"
+QUICK: dict[str, Any] = {
+    "mode": "process",
+    "games": 4,
+    "workers": 2,
+    "construct_s": 0.4,
+    "reset_s": 0.4,
+    "step_s": 0.4,
+    "max_restarts": 1000,
+    "progress": "quiet",
+}
+
+
+@pytest.fixture
+def bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "bombs"
+    folder.mkdir()
+    monkeypatch.setenv("FAULT_DIR", str(folder))
+    yield folder
+    assert workers_of(os.getpid()) == [], "worker processes were left behind"
+
+
+def workers_of(pid: int) -> list[psutil.Process]:
+    """Return the descendants of a process that are workers (the fork server itself may stay)."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        try:
+            server = "multiprocessing.forkserver" in " ".join(process.cmdline())
+            if process.status() != psutil.STATUS_ZOMBIE and (
+                not server or process.parent().pid != pid
+            ):
+                found.append(process)
+        except (psutil.NoSuchProcess, AttributeError):
+            continue
+    return [p for p in found if "resource_tracker" not in " ".join(p.cmdline())]
+
+
+def step_until_fault(world: ForeignWorld, limit: int = 120) -> dict[str, Any]:
+    """Step until a worker was replaced; check that its episodes were cut and begun anew."""
+    before = world.ledger.total
+    for _ in range(limit):
+        seen, _ = world.observe()
+        starts = world.current_starts()
+        obs, rewards, terminations, truncations, info = world.step(np.zeros(4, np.int64))
+        if world.ledger.total == before:
+            continue
+        fault = world.ledger.faults[-1]
+        for game in fault.games:
+            assert terminations[game] != truncations[game]
+            assert info["_final_obs"][game]
+            if truncations[game]:
+                # A step that got through is kept; else nothing was seen after the last one.
+                assert info["final_obs"][game][0] == seen[game][0]
+                assert info["final_obs"][game][1] == seen[game][1] + rewards[game]
+            assert obs[game][1] == 0
+            assert world.current_starts()[game].seed != starts[game].seed
+        records = {e.game: e for e in info["episodes"]}
+        assert set(fault.games) <= set(records)
+        assert np.isfinite(obs).all()
+        return {"fault": fault, "records": records}
+    raise AssertionError("the fault was not noticed")
+
+
+def go_on(world: ForeignWorld, steps: int = 3) -> None:
+    for _ in range(steps):
+        obs = world.step(np.zeros(4, np.int64))[0]
+        assert np.isfinite(obs).all()
+    assert len(world.pids()) == 2
+
+
+DEATHS = [
+    ("raise", "raised", 1, "on fire"),
+    ("exit", "exited", 7, "exited with code 7"),
+    ("SIGKILL", "killed", -signal.SIGKILL, "was killed by SIGKILL"),
+    ("SIGSEGV", "killed", -signal.SIGSEGV, "was killed by SIGSEGV"),
+]
+
+
+@pytest.mark.parametrize(("kind", "reason", "code", "words"), DEATHS)
+def test_fifteen_deaths_of_one_kind_are_reported_and_survived(
+    kind: str, reason: str, code: int, words: str, bombs: Path
+) -> None:
+    world = ForeignWorld(NAME, ForeignOptions(**QUICK))
+    try:
+        world.reset(seed=1)
+        dead: list[int] = []
+        for number in range(15):
+            phase = ("step", "step", "reset")[number % 3]
+            (bombs / phase).write_text(kind)
+            fault = step_until_fault(world)["fault"]
+            assert (fault.reason, fault.phase, fault.exitcode) == (reason, phase, code)
+            assert words in str(fault) and 0 <= fault.game < 4 and fault.seed >= 0
+            if kind in ("raise", "SIGSEGV"):  # who leaves or is killed cannot show where it was
+                assert "faulty_envs.py" in fault.stacks
+            dead.append(fault.pid)
+            go_on(world)
+        assert world.ledger.total == 15
+        assert not any(psutil.pid_exists(pid) for pid in dead)
+    finally:
+        world.close()
+
+
+def test_a_death_from_outside_is_noticed_even_between_two_steps(bombs: Path) -> None:
+    world = ForeignWorld(NAME, ForeignOptions(**QUICK))
+    world.reset(seed=1)
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV):
+        go_on(world)
+        victim = world.pids()[1]
+        os.kill(victim, number)
+        psutil.wait_procs([psutil.Process(victim)], 1) if psutil.pid_exists(victim) else None
+        fault = step_until_fault(world)["fault"]
+        assert fault.pid == victim and fault.exitcode == -number
+    go_on(world)
+    world.close()
+
+
+@pytest.mark.parametrize("kind", ["sleep", "spin", "SIGSTOP"])
+def test_hangs_in_step_and_reset_are_ended_in_time(kind: str, bombs: Path) -> None:
+    world = ForeignWorld(NAME, ForeignOptions(**QUICK))
+    try:
+        world.reset(seed=1)
+        for phase in ("step", "reset", "step", "reset"):
+            go_on(world)
+            (bombs / phase).write_text(kind)
+            while (bombs / phase).exists() and world.ledger.total < 100:
+                began = time.monotonic()
+                before = world.ledger.total
+                world.step(np.zeros(4, np.int64))
+                if world.ledger.total > before:
+                    break
+            took = time.monotonic() - began
+            fault = world.ledger.faults[-1]
+            assert (fault.reason, fault.phase) == ("hung", phase)
+            assert fault.duration_s < 0.4 + 0.5, "reported within half a second of the deadline"
+            assert took < 4
+            assert "faulty_envs.py" in fault.stacks and "blow_up" in fault.stacks
+            assert not psutil.pid_exists(fault.pid)
+        go_on(world)
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("kind", ["sleep", "spin", "SIGSTOP", "raise", "exit", "SIGABRT"])
+def test_a_fault_in_construction_is_replaced(kind: str, bombs: Path) -> None:
+    (bombs / "construct").write_text(kind)
+    world = ForeignWorld(NAME, ForeignOptions(**QUICK))
+    try:
+        assert [f.phase for f in world.ledger.faults] == ["construct"]
+        world.reset(seed=1)
+        go_on(world)
+        (bombs / "construct").write_text(kind)
+        (bombs / "step").write_text("SIGKILL")
+        world.step(np.zeros(4, np.int64))
+        assert [f.phase for f in world.ledger.faults][1:] == ["step", "construct"]
+        go_on(world)
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("kind", ["sleep", "spin", "SIGSTOP", "raise", "exit"])
+def test_close_takes_about_a_second_whatever_the_environment_does(kind: str, bombs: Path) -> None:
+    world = ForeignWorld(NAME, ForeignOptions(**QUICK))
+    world.reset(seed=1)
+    (bombs / "close").write_text(kind)
+    pids = world.pids()
+    began = time.monotonic()
+    world.close()
+    assert time.monotonic() - began < 1.5
+    assert not (bombs / "close").exists()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    world.close()
+
+
+def test_a_worker_that_ignores_sigterm_is_killed(bombs: Path) -> None:
+    world = ForeignWorld("faulty_envs:Stubborn", ForeignOptions(**QUICK))
+    world.reset(seed=1)
+    (bombs / "step").write_text("sleep")
+    began = time.monotonic()
+    while not world.ledger.total:
+        world.step(np.zeros(4, np.int64))
+    assert time.monotonic() - began < 4
+    assert world.ledger.faults[-1].reason == "hung"
+    go_on(world)
+    world.close()
+
+
+def test_what_an_environment_has_started_dies_with_its_worker(bombs: Path) -> None:
+    world = ForeignWorld("faulty_envs:Parent", ForeignOptions(**QUICK))
+    world.reset(seed=1)
+    children = [c for w in workers_of(os.getpid()) for c in w.children()]
+    assert len(children) == 4
+    (bombs / "step").write_text("SIGKILL")
+    while not world.ledger.total:
+        world.step(np.zeros(4, np.int64))
+    world.close()
+    _, alive = psutil.wait_procs(children, 2)
+    assert alive == []
+
+
+def test_too_many_restarts_stop_the_run_with_a_report(bombs: Path, tmp_path: Path) -> None:
+    world = ForeignWorld(NAME, ForeignOptions(**{**QUICK, "max_restarts": 3, "workers": 1}))
+    world.record_to(tmp_path)
+    world.reset(seed=1)
+    with pytest.raises(EnvironmentFault, match="on fire") as caught:
+        for _ in range(10):
+            (bombs / "step").write_text("raise")
+            world.step(np.zeros(4, np.int64))
+    world.close()
+    text = str(caught.value)
+    assert "replaced 3 times" in text and "max_restarts = 3" in text
+    (report,) = tmp_path.glob("env_fault_*.md")
+    assert str(report) in text
+    assert report.read_text().count("the simulator is on fire") >= 4
+    errors = [e for e in read_lines(tmp_path / "env_events.jsonl") if e["status"] == "error"]
+    assert [e["phase"] for e in errors] == ["step"] * 4
+    assert errors[0]["error_type"] == "RuntimeError" and errors[0]["backend"] == "process"
+
+
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+@pytest.mark.parametrize("state", ["idle", "spin", "SIGSTOP"])
+def test_workers_leave_when_their_parent_is_killed(
+    start: str, state: str, bombs: Path, tmp_path: Path
+) -> None:
+    code = f"""
+import sys, os, numpy as np
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from holdfast.worlds.foreign import ForeignOptions, ForeignWorld
+world = ForeignWorld({NAME!r}, ForeignOptions(games=2, workers=2, mode="process", start={start!r}))
+world.reset(seed=1)
+print(*world.pids(), flush=True)
+while True:
+    world.step(np.zeros(2, np.int64))
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)  # with no __main__ guard: workers must not run it again
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    processes = [psutil.Process(pid) for pid in pids]
+    if state != "idle":
+        (bombs / "step").write_text(state)
+        while (bombs / "step").exists():
+            time.sleep(0.01)
+    parent.kill()
+    parent.communicate()
+    _, alive = psutil.wait_procs(processes, 3)
+    assert alive == []
+
+
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_sixty_four_workers_are_constructed_without_a_time_out(rounds: int, bombs: Path) -> None:
+    for _ in range(rounds):
+        options = ForeignOptions(games=64, workers=64, mode="process", progress="quiet")
+        world = ForeignWorld(NAME, options)
+        try:
+            world.reset(seed=1)
+            world.step(np.zeros(64, np.int64))
+            assert len(world.pids()) == 64
+            assert world.ledger.total == 0
+        finally:
+            began = time.monotonic()
+            world.close()
+        assert time.monotonic() - began < 3

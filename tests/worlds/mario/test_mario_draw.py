@@ -1,0 +1,94 @@
+"""Pictures, films and the probe of the mario world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from holdfast.errors import ConfigError
+from holdfast.probes import mario as probe
+from holdfast.probes.runner import ProbeSpec, main_metric, run_probe
+from holdfast.records import Start
+from holdfast.worlds.mario import MarioOptions, MarioWorld, draw
+from holdfast.worlds.mario.starts import stage_start
+
+OPTIONS = MarioOptions(observation="tiles", noops=0)
+
+
+class Runner:
+    """Runs to the right, always."""
+
+    def act(self, obs: Any, rng: Any = None) -> Any:
+        return np.full(len(obs), 1)
+
+
+def test_a_film_shows_the_episode_frame_by_frame_and_says_how_it_ended(tmp_path: Path) -> None:
+    film = draw.film_episode(OPTIONS, Start(seed=1), Runner().act)
+    assert film.episode is not None and film.episode.ended == "death_enemy"
+    assert film.fps == 30 and len(film.shots) == 2 * film.episode.steps
+    pictures = list(draw.frames(film, scale=1))
+    assert pictures[0].shape == (260, 256, 3)
+    mp4 = draw.write_mp4(tmp_path / "a.mp4", pictures, fps=film.fps)
+    with av.open(str(mp4)) as container:
+        assert sum(1 for _ in container.decode(video=0)) == len(pictures)
+    gif = draw.write_gif(tmp_path / "a.gif", pictures[::4])
+    with Image.open(gif) as image:
+        assert image.n_frames > 5  # type: ignore[attr-defined]
+
+
+def test_filming_does_not_change_the_game() -> None:
+    film = draw.film_episode(OPTIONS, Start(seed=1), Runner().act)
+    world = MarioWorld(MarioOptions(games=1, observation="tiles", noops=0), seed=1)
+    episodes: list[Any] = []
+    while not episodes:
+        episodes = world.step(np.array([1]))[4].get("episodes", [])
+    assert film.episode is not None
+    assert episodes[0].facts == film.episode.facts
+
+
+def test_a_picture_has_the_colours_of_the_stage() -> None:
+    world = MarioWorld(OPTIONS, seed=1)
+    before = world.get_state()["nes_ram"]
+    image = draw.frame_of(world, 0, scale=1)
+    np.testing.assert_array_equal(before, world.get_state()["nes_ram"])
+    assert image[60, 128].tolist() == [104, 136, 252], "sky"
+    tiles = draw.tile_image(world.observe()[0][0], cell=8)
+    assert tiles.shape == (13 * 8, 16 * 8, 3)
+
+
+def test_the_probe_counts_clears_deaths_and_places() -> None:
+    spec = ProbeSpec("mario", OPTIONS, seeds=(1, 2, 3))
+    report = run_probe(spec, Runner())
+    assert main_metric("mario") == "clear_rate"
+    assert report.metrics["clear_rate"] == 0.0
+    assert report.metrics["end_death_enemy"] == report.metrics["death_rate"] == 1.0
+    assert 290 <= report.metrics["best_x_mean"] <= 302
+    (place,) = report.detail["death_places"]
+    assert (place["stage"], place["x"], place["deaths"]) == ("1-1", 256, 3)
+    assert report.detail["stages"]["1-1"]["episodes"] == 3
+    assert report.detail["actions"]["RIGHT"] == 1.0
+    assert "clear_rate" in report.intervals
+
+
+def test_the_probe_plays_every_stage_of_a_curriculum() -> None:
+    options = MarioOptions(
+        observation="tiles", stages="1-1..1-4", stage_schedule="curriculum", max_steps=5
+    )
+    report = run_probe(ProbeSpec("mario", options, seeds=tuple(range(8))), Runner())
+    assert {name: row["episodes"] for name, row in report.detail["stages"].items()} == {
+        "1-1": 2, "1-2": 2, "1-3": 2, "1-4": 2,
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="Did you mean 'plain'"):
+        probe.prepare(options, "plane")
+
+
+def test_a_film_can_begin_at_any_stage() -> None:
+    start = stage_start(OPTIONS, "4-1", seed=2)
+    film = draw.film_episode(OPTIONS, start, Runner().act, max_steps=5)
+    assert film.shots[0].stage == "4-1" and film.episode is not None
+    assert film.episode.ended == "timeout_steps"

@@ -1,0 +1,161 @@
+"""Environments for the tests of the worker pool; light to import, because every worker process does."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from pettingzoo import ParallelEnv
+
+
+class Walk(gym.Env):
+    """A random walk that draws from its own seeded generator, ends by chance and has a time limit."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.x = 0, self.np_random.normal(size=3)
+        return self.x.copy(), {}
+
+    def step(self, action):
+        self.t += 1
+        self.x += self.np_random.normal(size=3) + action.sum()
+        over = bool(self.np_random.random() < 0.03)
+        return self.x.copy(), float(self.x[0]), over, self.t >= 40 and not over, {}
+
+
+class Pixels(gym.Env):
+    observation_space = gym.spaces.Box(0, 255, (12, 12, 1), np.uint8)
+    action_space = gym.spaces.MultiDiscrete([3, 2])
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.picture(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.picture(), float(action[0] - action[1]), self.t == 17, False, {}
+
+    def picture(self):
+        return self.np_random.integers(0, 255, (12, 12, 1), np.uint8)
+
+
+class Tag(ParallelEnv):
+    """Three agents that drop out one after the other."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "tag"}
+    possible_agents: ClassVar[list[str]] = ["a", "b", "c"]
+
+    def observation_space(self, agent):
+        return gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(4)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t = list(self.possible_agents), 0
+        self.rng = np.random.default_rng(seed)
+        return {a: self.rng.normal(size=2).astype(np.float32) for a in self.agents}, {}
+
+    def step(self, actions):
+        self.t += 1
+        obs = {a: self.rng.normal(size=2).astype(np.float32) for a in self.agents}
+        rewards = {a: float(actions[a]) for a in self.agents}
+        over = {a: self.rng.random() < 0.05 for a in self.agents}
+        cut = {a: self.t >= 30 and not over[a] for a in self.agents}
+        self.agents = [a for a in self.agents if not (over[a] or cut[a])]
+        return obs, rewards, over, cut, {}
+
+
+class Raises(Walk):
+    """Raises in one step in a hundred, by its own generator."""
+
+    def step(self, action):
+        if self.t == 25:
+            raise ValueError("a bad step")
+        return super().step(action)
+
+
+class Slow(Walk):
+    """Takes two milliseconds a step; environment 3 takes longer to construct."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        Slow.made += 1
+        if os.environ.get("SLOW_THIRD") and Slow.made == 4:
+            time.sleep(0.2)
+
+    def step(self, action):
+        time.sleep(0.002)
+        return super().step(action)
+
+
+class Nan(Walk):
+    def step(self, action):
+        out = super().step(action)
+        return (np.full(3, np.nan), *out[1:]) if self.t == 3 else out
+
+
+class Shape(Walk):
+    def step(self, action):
+        out = super().step(action)
+        return (np.zeros(5), *out[1:]) if self.t == 3 else out
+
+
+class Words(Walk):
+    def step(self, action):
+        return (np.array(["a", "b", "c"]), 0.0, False, False, {})
+
+
+class Reward(Walk):
+    def step(self, action):
+        out = super().step(action)
+        return (out[0], float("inf"), *out[2:]) if self.t == 3 else out
+
+
+class SleepsInStep(Walk):
+    def step(self, action):
+        time.sleep(3600)
+
+
+class SleepsInClose(Walk):
+    def close(self):
+        time.sleep(3600)
+
+
+class RaisesInConstruct(Walk):
+    def __init__(self) -> None:
+        raise OSError("no such ROM")
+
+
+class Frozen(Walk):
+    """A dummy: nothing that is done changes anything."""
+
+    def step(self, action):
+        return np.zeros(3), 0.0, False, False, {}
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(3), {}
+
+
+class Endless(Walk):
+    def step(self, action):
+        self.x = self.x + 1
+        return self.x.copy(), 0.0, False, False, {}
+
+
+class Dies(Walk):
+    def step(self, action):
+        os.abort()
+
+
+class RaisesInReset(Walk):
+    def reset(self, seed=None, options=None):
+        raise KeyError("no level")
