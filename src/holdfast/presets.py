@@ -37,13 +37,15 @@ PURSUIT: dict[str, Any] = {
 }
 
 MARIO: dict[str, Any] = {
-    "run": {"updates": 300},
+    "run": {"env_steps": 1_500_000},
     "world": {"games": 32, "observation": "tiles"},
     "learner": {
         "steps": 128,
         "epochs": 4,
         "minibatch": 1024,
         "lr": 5e-4,
+        "gamma": 0.97,
+        "hidden": (128, 128),
         "entropy": 0.01,
         "normalise_rewards": True,
     },
