@@ -14,10 +14,11 @@ LAYERS = [
     ("errors", "rng", "records", "state", "jit", "parallel", "tables"),
     ("store", "worlds", "learn", "probes"),
     ("guards", "selfplay"),
-    ("presets", "config", "plan", "collect", "loop"),
-    ("run", "api"),
+    ("presets", "config", "plan", "collect", "progress", "team", "apply", "loop"),
+    ("ladder", "lookout", "session", "run", "preflight", "checkup", "api"),
+    ("view",),
     ("study",),
-    ("view", "cli"),
+    ("cli",),
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 

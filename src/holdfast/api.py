@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.config import resolve
+from holdfast.config import Config, resolve
 from holdfast.errors import ConfigError
 from holdfast.learn.policy import Policy
-from holdfast.learn.restore import policy_from_checkpoint
+from holdfast.learn.restore import policy_from_checkpoint, policy_of
+from holdfast.learn.roles import RolePolicies
 from holdfast.probes.runner import draw_seeds, run_probe
 from holdfast.records import EvalReport
 from holdfast.run import Outcome, RunDirectory, probe_spec, start
+from holdfast.selfplay.opponents import frozen_of, scripts_of
 from holdfast.store.checkpoint import Checkpoint
 from holdfast.tables import build
-from holdfast.worlds import make_world, options_type
+from holdfast.worlds import make_world, options_type, world_type
 from holdfast.worlds.contract import World
 
 
@@ -48,8 +50,12 @@ def evaluate(
     update: int | None = None,
     latest: bool = False,
     deterministic: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> EvalReport:
-    """Evaluate a checkpoint (the best one by default) and return the report with intervals."""
+    """Evaluate a checkpoint (the best one by default) and return the report with intervals.
+
+    `progress` is told after every step how many episodes of how many are over.
+    """
     directory = _directory(run, runs_dir)
     checkpoint = _checkpoint(directory, update, latest)
     config = directory.config()
@@ -63,9 +69,10 @@ def evaluate(
         deterministic=deterministic,
         protocol=protocol,
     )
-    policy = policy_from_checkpoint(checkpoint)
+    policy, scripts = players_of(directory, config, checkpoint)
+    spec = replace(spec, scripts=scripts)
     env_steps = int(checkpoint.manifest().get("env_steps", 0))
-    return run_probe(spec, policy, checkpoint.update, env_steps)
+    return run_probe(spec, policy, checkpoint.update, env_steps, progress)
 
 
 def load_policy(
@@ -74,9 +81,25 @@ def load_policy(
     runs_dir: str | Path = "runs",
     update: int | None = None,
     latest: bool = False,
-) -> Policy:
+) -> Policy | RolePolicies:
     """Return the frozen policy of a run's best checkpoint (or of `update`, or the newest)."""
-    return policy_from_checkpoint(_checkpoint(_directory(run, runs_dir), update, latest))
+    directory = _directory(run, runs_dir)
+    return players_of(directory, directory.config(), _checkpoint(directory, update, latest))[0]
+
+
+def players_of(
+    directory: RunDirectory, config: Config, checkpoint: Checkpoint
+) -> tuple[Policy | RolePolicies, tuple[tuple[str, str], ...]]:
+    """Return the policies that play in a run's evaluations, and the roles that scripts play."""
+    policy = policy_from_checkpoint(checkpoint)
+    if not isinstance(policy, RolePolicies):
+        return policy, ()
+    kind = world_type(config.world.name)
+    roles = tuple(kind.game_roles)
+    frozen = frozen_of(config.selfplay, roles, directory.path.parent)
+    players = {**policy.policies, **{role: policy_of(state) for role, state in frozen.items()}}
+    scripts = scripts_of(config.selfplay, roles, kind.scripts)
+    return RolePolicies(roles, players), tuple(scripts.items())
 
 
 def _directory(run: str | Path, runs_dir: str | Path) -> RunDirectory:

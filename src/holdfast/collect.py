@@ -28,12 +28,16 @@ class Others(Protocol):
 
     slots: Slots
 
-    def act(self, obs: Array) -> Array:
+    def act(self, world: World, obs: Array) -> Array:
         """Return the world's actions for the rows of `slots`."""
         ...
 
-    def ended(self, games: Sequence[int]) -> None:
-        """Episodes of these games are over: others may play there from now on."""
+    def overrule(self, world: World, actions: Array) -> None:
+        """Replace the actions of learners for whom a script stands in."""
+        ...
+
+    def ended(self, episodes: Sequence[Episode]) -> None:
+        """These episodes are over: others may play in their games from now on."""
         ...
 
 
@@ -68,11 +72,6 @@ class Collector:
     def steps(self) -> int:
         """Steps of one rollout."""
         return self.seats[0].rollout.steps
-
-    @property
-    def env_steps(self) -> int:
-        """Steps of all seats together in one rollout."""
-        return sum(seat.rollout.rewards.size for seat in self.seats)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next actions answer."""
@@ -117,7 +116,7 @@ class Collector:
             )
             self.world_s += clock() - acted
             if "final_obs" in info:
-                _bootstrap(seat, t, info["final_obs"])
+                learner.end(rollout, t, self._over(info["episodes"]), info["final_obs"])
                 episodes += info["episodes"]
             self.policy_s += acted - began
         self._obs = rows[-1].copy()
@@ -142,7 +141,9 @@ class Collector:
             for seat in self.seats:
                 actions[seat.slots] = seat.learner.act(seat.rollout, t)
             if others is not None:
-                actions[others.slots] = others.act(obs[others.slots])
+                if len(others.slots):
+                    actions[others.slots] = others.act(world, obs[others.slots])
+                others.overrule(world, actions)
             acted = clock()
             info = world.step_into(actions, obs, rewards, terminations, truncations, mask)
             self.world_s += clock() - acted
@@ -153,26 +154,25 @@ class Collector:
                 rollout.truncations[t] = truncations[seat.slots]
                 self._see(seat, t + 1, obs, mask)
                 if "final_obs" in info:
-                    _bootstrap(seat, t, info["final_obs"][seat.slots])
+                    over = self._over(info["episodes"])[seat.slots]
+                    seat.learner.end(rollout, t, over, info["final_obs"][seat.slots])
             if "episodes" in info:
                 episodes += info["episodes"]
                 if others is not None:
-                    others.ended([episode.game for episode in info["episodes"]])
+                    others.ended(info["episodes"])
             self.policy_s += acted - began
         self._obs, self._mask = obs, mask
         return episodes
 
+    def _over(self, episodes: Sequence[Episode]) -> Bools:
+        """Return which slots begin a new episode after these ended."""
+        games = np.zeros(self.world.games, np.bool_)
+        games[[episode.game for episode in episodes]] = True
+        return np.repeat(games, self.world.slots_per_game)
+
     def _see(self, seat: Seat, t: int, obs: Array, mask: Bools) -> None:
         seat.rollout.obs[t] = obs[seat.slots].reshape(len(seat.slots), -1)
         seat.rollout.mask[t] = mask[seat.slots]
-
-
-def _bootstrap(seat: Seat, t: int, final_obs: Array) -> None:
-    """Value the last observations of the episodes that were cut at step t."""
-    cut = np.flatnonzero(seat.rollout.truncations[t])
-    if len(cut):
-        last = final_obs[cut].reshape(len(cut), -1)
-        seat.rollout.final_values[t, cut] = seat.learner.values_of(last)
 
 
 def whole(world: World, learner: Learner) -> Collector:

@@ -4,7 +4,10 @@
     [world]    name, and the world's own options  holdfast train shoal --games 16 --fish 10
     [learner]  PPO and the network                holdfast train shoal --learner.lr 1e-3
     [probe]    evaluation during training         holdfast train shoal --probe.every 10
+    [selfplay] one learner a role, opponents      holdfast train pursuit --selfplay.history 0.5
+    [novelty]  a bonus for new states             holdfast train pursuit --novelty.weight 0.1
     [guards]   one table a guard                  holdfast train shoal --guards.plateau.patience 50
+    [heartbeat] how a run is watched              holdfast train shoal --heartbeat.stall-s 60
     [plan]     a curriculum                       holdfast train shoal --plan.curriculum 15:30,25:70
     [[phase]]  phases one by one, in a file
 
@@ -26,12 +29,26 @@ from holdfast.errors import ConfigError
 from holdfast.guards import GuardsConfig
 from holdfast.guards.stages import anchor_stages
 from holdfast.learn.options import LearnerConfig
+from holdfast.learn.rnd import NoveltyConfig
 from holdfast.plan import PhaseConfig, PlanConfig
 from holdfast.presets import preset
+from holdfast.selfplay.options import SelfPlayConfig
+from holdfast.store.heartbeat import HeartbeatConfig
 from holdfast.tables import build, flatten, text, unknown_key
 from holdfast.worlds import check_name, options_type
 
-SECTIONS = ("run", "world", "learner", "probe", "guards", "plan", "phase")
+SECTIONS = (
+    "run",
+    "world",
+    "learner",
+    "probe",
+    "selfplay",
+    "novelty",
+    "heartbeat",
+    "guards",
+    "plan",
+    "phase",
+)
 SHORT = {"run": "run.name", "learner": "learner.kind", "threads": "learner.threads"}
 CHANGEABLE = {
     "run.updates",
@@ -39,6 +56,19 @@ CHANGEABLE = {
     "run.keep_last",
     "run.keep_every",
     "run.tensorboard",
+    "run.sinks",
+    "run.env_progress",
+    "run.min_sps",
+    "run.prewarm",
+    "run.memory_restarts",
+    "heartbeat.beat_s",
+    "heartbeat.stall_s",
+    "heartbeat.slow_ms",
+    "heartbeat.slow_factor",
+    "heartbeat.slow_count",
+    "heartbeat.slow_window_s",
+    "heartbeat.slow_every_s",
+    "heartbeat.resources",
 }
 """What may differ when a run is resumed."""
 
@@ -68,6 +98,23 @@ class RunConfig:
     """Every n-th checkpoint is kept for good; 0 keeps none."""
     tensorboard: bool = True
     """Write TensorBoard event files to the run directory."""
+    sinks: tuple[str, ...] = ()
+    """Other places that get the metrics: wandb, mlflow, trackio. One that fails never stops training."""
+    init_from: str = ""
+    """Run or checkpoint whose weights a new run begins with; counters and optimiser begin anew."""
+    init_scope: Literal["all", "policy", "trunk"] = "all"
+    """What is taken from `init_from`: everything, the policy without the value, or the hidden layers."""
+    init_mode: Literal["strict", "shape"] = "strict"
+    """`strict` refuses parameters that do not fit, `shape` takes those that do and says which."""
+    min_sps: Annotated[float, Meta(ge=0)] = 0.0
+    """Refuse to begin when a two-second estimate gives fewer env steps a second; 0 never refuses."""
+    prewarm: Literal["none", "once", "per-stage"] = "none"
+    """Build, reset and close one environment before the run: of the first phase (once), or of every phase with
+    world options of its own (per-stage). A failure there stops the run."""
+    env_progress: Literal["quiet", "summary", "verbose"] = "summary"
+    """What is said about environments: nothing, one line when all are ready, or every construction."""
+    memory_restarts: Annotated[int, Meta(ge=0, le=4)] = 4
+    """How many times a run that is out of memory may begin again with fewer games, steps or samples."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +159,9 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
+    selfplay: SelfPlayConfig = field(default_factory=SelfPlayConfig)
+    heartbeat: HeartbeatConfig = field(default_factory=HeartbeatConfig)
+    novelty: NoveltyConfig = field(default_factory=NoveltyConfig)
     guards: GuardsConfig = field(default_factory=GuardsConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)
     phases: tuple[PhaseConfig, ...] = ()
@@ -152,6 +202,9 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
         run=build(RunConfig, tables.get("run", {}), "run"),
         learner=build(LearnerConfig, tables.get("learner", {}), "learner"),
         probe=build(ProbeConfig, tables.get("probe", {}), "probe"),
+        selfplay=build(SelfPlayConfig, tables.get("selfplay", {}), "selfplay"),
+        heartbeat=build(HeartbeatConfig, tables.get("heartbeat", {}), "heartbeat"),
+        novelty=build(NoveltyConfig, tables.get("novelty", {}), "novelty"),
         guards=build(GuardsConfig, tables.get("guards", {}), "guards"),
         plan=build(PlanConfig, tables.get("plan", {}), "plan"),
         phases=tuple(
@@ -202,6 +255,9 @@ def place(tables: dict[str, Any], key: str, value: Any, options: type) -> None:
         "world": options,
         "learner": LearnerConfig,
         "probe": ProbeConfig,
+        "selfplay": SelfPlayConfig,
+        "novelty": NoveltyConfig,
+        "heartbeat": HeartbeatConfig,
         "guards": GuardsConfig,
         "plan": PlanConfig,
     }
@@ -238,7 +294,16 @@ def leaves(config: Config) -> dict[str, Any]:
     """Return every setting by its dotted key."""
     found = {"world.name": config.world.name}
     found.update(flatten(config.world.options, "world"))
-    for section in ("run", "learner", "probe", "guards", "plan"):
+    for section in (
+        "run",
+        "learner",
+        "probe",
+        "selfplay",
+        "novelty",
+        "heartbeat",
+        "guards",
+        "plan",
+    ):
         found.update(flatten(getattr(config, section), section))
     for i, phase in enumerate(config.phases):
         found.update(flatten(phase, f"phase.{i}"))

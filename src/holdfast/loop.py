@@ -11,61 +11,33 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from holdfast.collect import whole
+from holdfast.apply import apply
+from holdfast.collect import Collector, Seat
 from holdfast.config import Config
-from holdfast.errors import GuardStop, StorageError
+from holdfast.errors import GuardStop
 from holdfast.guards import Guard
-from holdfast.learn.learner import Learner
 from holdfast.learn.schedule import parse_windows, shape_factor, windowed
 from holdfast.plan import Phase, Plan
 from holdfast.probes.clips import film_probe
 from holdfast.probes.pairs import kept, paired
+from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import ProbeSpec, draw_lot, main_metric, run_probe
 from holdfast.probes.worst import write_worst
+from holdfast.progress import Progress, start_signals
 from holdfast.records import Decision, Episode, EvalReport
 from holdfast.rng import Streams, derive_seed
+from holdfast.selfplay.cast import Cast, policy_state
+from holdfast.selfplay.pairs import Pairs
 from holdfast.state import Registry
 from holdfast.store.checkpoint import Checkpoint, Checkpoints
 from holdfast.store.recorder import Recorder
+from holdfast.team import Team
 from holdfast.worlds import make_world
 from holdfast.worlds.contract import World
-
-WINDOW = 100
-"""Finished episodes over which the episode signals are averaged."""
-
-
-@dataclass
-class Progress:
-    """The clock of a run and its best probe so far."""
-
-    update: int = 0
-    env_steps: int = 0
-    episodes: int = 0
-    best_value: float = -math.inf
-    best_update: int = 0
-    probes: int = 0
-    last_probe: dict[str, Any] = field(default_factory=dict)
-    """Seeds and per-episode values of the last probe, with which the next one is paired."""
-    built: int = 1
-    """How many times the world was built."""
-    turned: dict[str, float] = field(default_factory=dict)
-    """World values that guards have set; they hold across phases and in probes."""
-    recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    """Facts of the last finished episodes."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**vars(self), "recent": list(self.recent)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        vars(self).update({**state, "turned": dict(state["turned"])})
-        self.recent = deque(state["recent"], maxlen=WINDOW)
 
 
 class Loop:
@@ -77,7 +49,8 @@ class Loop:
         plan: Plan,
         streams: Streams,
         world: World,
-        learner: Learner,
+        team: Team,
+        cast: Cast,
         guards: list[Guard],
         recorder: Recorder,
         checkpoints: Checkpoints,
@@ -85,29 +58,34 @@ class Loop:
         show: Callable[[dict[str, Any]], None] = lambda line: None,
     ) -> None:
         self.config, self.plan, self.streams = config, plan, streams
-        self.world, self.learner = world, learner
+        self.world, self.team, self.cast = world, team, cast
         self.guards, self.recorder, self.checkpoints = guards, recorder, checkpoints
         self.probe_spec, self.show = probe, show
+        self.pairs = Pairs(config.selfplay.pairs)
         self.total = plan.updates
         self.phase = plan.phase(1)
         self.windows = parse_windows(config.learner.entropy_windows)
-        self.best_by = config.probe.best_by or main_metric(config.world.name)
-        self.collector = whole(world, learner)
+        self.rule = parse_rule(config.probe.best_by or main_metric(config.world.name))
         self.progress = Progress()
         self.signals: dict[str, Any] = {}
         self.stopped_by: Decision | None = None
-        self._last_good: dict[str, Any] = {}
+        self.doing = "begin"
+        self.since = time.monotonic()
+        self._steps = 0
         self._seconds: dict[str, float] = {}
         self._messages: list[str] = []
         self.registry = Registry()
         self.registry.register("progress", self.progress)
         self.registry.register("streams", streams)
-        self.registry.register("learner", learner)
+        for name, part in team.parts.items():
+            self.registry.register(name, part)
         self.registry.register("world", world)
-        self.registry.register("collector", self.collector)
+        self.seat()
         for guard in guards:
             self.registry.register(f"guard.{guard.name}", guard)
         self.registry.register("recorder", recorder)
+        self.registry.register("pairs", self.pairs)
+        self.registry.register("cast", cast)
 
     def begin(self) -> None:
         """Let the guards set what must hold before the first update of a new run.
@@ -123,14 +101,19 @@ class Loop:
                 else:
                     self.take(guard, decision)
             self.merge_status(guard)
+        self.remember()
         begin_world(self.world, self.config.run.seed, self.phase)
         self.seat()
         for guard, decision in queued:
             self.take(guard, decision)
 
     def seat(self) -> None:
-        """Seat the learner in the world as it stands now."""
-        self.collector = whole(self.world, self.learner)
+        """Seat the learners in the world as it stands now."""
+        seats = [Seat(self.team.learners[r], slots) for r, slots in self.cast.seats.items()]
+        for seat in seats:
+            seat.learner.restart()
+        others = self.cast if self.config.selfplay.enabled else None
+        self.collector = Collector(self.world, seats, others)
         self.registry.register("collector", self.collector)
 
     def finish(self) -> None:
@@ -138,10 +121,12 @@ class Loop:
         self.ask(lambda guard: guard.final(self.signals))
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Make updates until the run is done, a guard stops it, or `should_stop` says so."""
+        """Make updates until the run is done, a guard ends it, or `should_stop` says so."""
         while self.progress.update < self.total:
             self.update()
             if self.stopped_by is not None:
+                if self.stopped_by.kind == "finish":
+                    return
                 raise GuardStop(f"{self.stopped_by.message} [{self.stopped_by.cause}]")
             if should_stop():
                 return
@@ -149,17 +134,35 @@ class Loop:
     def update(self) -> None:
         """Make one whole update."""
         began = time.perf_counter()
+        self.now("enter")
         self.enter(self.plan.phase(self.progress.update + 1))
         self.schedule()
+        self.now("collect")
         episodes = self.collect()
+        self.now("learn")
         self.learn()
         self.count(episodes)
+        self.now("probe")
         self.probe()
+        self.now("decide")
         self.decide()
+        self.now("record")
         self.record(episodes, began)
-        if self.progress.update == self.total:
+        if self.over:
+            self.now("finish")
             self.finish()
+        self.now("save")
         self.save()
+
+    def now(self, doing: str) -> None:
+        """Say what the loop does from now on; a watcher in another thread reads it."""
+        self.doing, self.since = doing, time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        """Whether the last update has been made."""
+        ended = self.stopped_by is not None and self.stopped_by.kind == "finish"
+        return ended or self.progress.update == self.total
 
     def enter(self, phase: Phase, restoring: bool = False) -> None:
         """Change to another phase: its world, if that differs, and its learner settings."""
@@ -173,8 +176,8 @@ class Loop:
                 self.world.set_value(name, value)
             begin_world(self.world, self.config.run.seed, phase)
             self.registry.register("world", self.world)
-        self.learner.config = phase.learner
-        self.learner.set_value("clip", phase.learner.clip)
+            self.cast.fit(self.world)
+        self.team.configure(phase.learner)
         self.seat()
         self.phase = phase
         if rebuilt and not restoring:
@@ -195,6 +198,7 @@ class Loop:
             "world/games": self.world.games,
             "world/slots_per_game": self.world.slots_per_game,
             "world/built": self.progress.built,
+            "rollout/steps": self.collector.seats[0].rollout.rewards.size,
         }
 
     def schedule(self) -> None:
@@ -209,11 +213,12 @@ class Loop:
                 last=self.phase.last,
             )
         config, done = self.phase.learner, self.progress.update / self.total
-        factor = shape_factor(config.lr_schedule, done, config.lr_warmup)
-        self.learner.set_value("lr", config.lr * factor)
-        self.learner.set_value(
-            "entropy", windowed(config.entropy, self.windows, self.progress.update + 1)
+        factor = shape_factor(
+            config.lr_schedule, done, config.lr_warmup, 1 / self.total, config.lr_floor
         )
+        self.team.set_value("lr", config.lr * factor)
+        entropy = windowed(config.entropy, self.windows, self.progress.update + 1)
+        self.team.set_value("entropy", entropy)
         groups = self.config.run.stagger // config.steps
         age = self.progress.update + 1 - self.phase.first
         if age < groups:
@@ -228,58 +233,46 @@ class Loop:
         return episodes
 
     def learn(self) -> None:
-        """Update the learner; count what is not finite."""
+        """Update the learners that train; count what is not finite."""
         began = time.perf_counter()
-        self._last_good = self.learner.state_dict()
-        metrics = self.learner.update(self.collector.seats[0].rollout)
-        bad = sum(not math.isfinite(v) for v in metrics.values())
-        bad += sum(int((~np.isfinite(p)).sum()) for p in self.learner.parameters().values())
-        self.signals = {f"train/{name}": value for name, value in metrics.items()}
-        self.signals["health/nonfinite"] = bad
+        self.signals = dict(self.team.learn(self.collector.seats))
         self._seconds["learn"] = time.perf_counter() - began
 
     def count(self, episodes: list[Episode]) -> None:
         """Advance the clock and average the facts of recent episodes."""
         progress = self.progress
         progress.update += 1
-        progress.env_steps += self.collector.env_steps
-        progress.episodes += len(episodes)
-        for episode in episodes:
-            facts = {
-                "episode/return_mean": float(episode.returns.mean()),
-                "episode/length_steps": float(episode.steps),
-            }
-            name = self.config.world.name if ":" not in self.config.world.name else "world"
-            facts.update({f"{name}/{k}": float(v) for k, v in episode.facts.items()})
-            progress.recent.append(facts)
+        before = progress.env_steps
+        for role, seat in zip(self.team.learners, self.collector.seats, strict=True):
+            if role in self.team.training:
+                steps = seat.rollout.rewards.size
+                progress.env_steps += steps
+                progress.trained[role] = progress.trained.get(role, 0) + steps
+        self._steps = progress.env_steps - before
+        name = self.config.world.name
+        progress.add(episodes, "world" if ":" in name else name)
         self.signals.update(self.place())
         if any(guard.reads_starts for guard in self.guards):
             self.signals.update(start_signals(self.world, episodes))
         self.signals["update"] = progress.update
         self.signals["env_steps"] = progress.env_steps
         self.signals["episode/count"] = progress.episodes
-        for key in sorted({key for facts in progress.recent for key in facts}):
-            values = [facts[key] for facts in progress.recent if key in facts]
-            self.signals[key] = sum(values) / len(values)
-            if key.endswith("/first_death_step"):
-                # -1 means that nobody died: such an episode has no first death.
-                deaths = [v for v in values if v >= 0]
-                self.signals[key] = sum(deaths) / len(deaths) if deaths else -1.0
-                if deaths:
-                    name = key.removesuffix("step") + "p10"
-                    self.signals[name] = float(np.percentile(deaths, 10))
+        self.signals.update(progress.averages())
+        if self.config.selfplay.enabled:
+            self.remember()
+            self.signals.update(self.sides())
         for name in self.world.value_names:
             self.signals[f"world/{name}"] = self.world.value(name)
 
     def probe(self) -> None:
         """Evaluate on the fixed seeds when it is time; remember the best."""
         every, update = self.config.probe.every, self.progress.update
-        due = (every > 0 and update % every == 0) or update == self.total
+        due = (every > 0 and update % every == 0) or update in (self.total, self.progress.probe_at)
         self._seconds["probe"] = 0.0
         if not due or self.signals["health/nonfinite"]:
             return
         began = time.perf_counter()
-        progress, policy = self.progress, self.learner.policy()
+        progress, policy = self.progress, self.cast.complete(self.team.policy())
         spec = self.next_probe()
         report = run_probe(spec, policy, update, progress.env_steps)
         report = paired(report, progress.last_probe)
@@ -289,6 +282,8 @@ class Loop:
         if self.config.probe.clips:
             film_probe(report, spec, policy, self.recorder.directory, self.recorder.warn)
         self.signals.update({f"probe/{k}": v for k, v in report.metrics.items()})
+        for name, (low, high) in report.intervals.items():
+            self.signals[f"probe/{name}_low"], self.signals[f"probe/{name}_high"] = low, high
         self._rank(report)
         self._seconds["probe"] = time.perf_counter() - began
 
@@ -301,14 +296,10 @@ class Loop:
         return replace(spec, seeds=draw_lot(config.seed, config.episodes, self.progress.probes))
 
     def _rank(self, report: EvalReport) -> None:
-        value = report.metrics.get(self.best_by)
-        if value is None:
-            known = ", ".join(sorted(report.metrics))
-            raise StorageError(
-                f"probe.best_by = '{self.best_by}' is not measured. There are: {known}."
-            )
-        if value > self.progress.best_value:
-            self.progress.best_value, self.progress.best_update = value, report.update
+        key = self.rule.key(report.metrics)
+        if key > self.progress.best_rank or not self.progress.best_update:
+            self.progress.best_rank, self.progress.best_update = key, report.update
+            self.progress.best_value = float(report.metrics[self.rule.main])
 
     def decide(self) -> None:
         """Let every guard decide, and apply what it decided."""
@@ -324,7 +315,7 @@ class Loop:
 
     def take(self, guard: Guard, decision: Decision) -> None:
         """Apply one decision and record it with the value read back."""
-        applied = self.apply(decision)
+        applied = apply(self, decision)
         self.recorder.decision(self.progress.update, guard.name, decision, applied)
         if decision.message and decision.kind != "inject_starts":
             self._messages.append(f"{guard.name}: {decision.message}")
@@ -333,31 +324,21 @@ class Loop:
         """Let the guards after this one, and the records, see its status."""
         self.signals.update({f"guard/{guard.name}/{k}": v for k, v in guard.status().items()})
 
-    def apply(self, decision: Decision) -> Any:
-        """Make one change to the run; return the value read back."""
-        kind = decision.kind
-        if kind == "set_learner":
-            self.learner.set_value(decision.name, decision.value)
-            return self.learner.value(decision.name)
-        if kind == "set_world":
-            self.world.set_value(decision.name, decision.value)
-            value = self.world.value(decision.name)
-            self.progress.turned[decision.name] = value
-            return value
-        if kind == "inject_starts":
-            self.world.queue_starts(decision.slots, decision.value)
-            return len(decision.value)
-        if kind == "force_reset":
-            self.world.request_reset(decision.slots or range(self.world.num_envs))
-            return len(decision.slots) or self.world.num_envs
-        if kind == "rollback":
-            settings = dict(self.learner.settings)
-            self.learner.load_state_dict(self._last_good)
-            self.learner.settings = settings
-            return "last_good"
-        if kind == "stop":
-            self.stopped_by = decision
-        return None
+    def remember(self) -> None:
+        """Offer what the learners are now to the pools of past opponents."""
+        if self.progress.update % self.config.selfplay.pool_every == 0:
+            for role, learner in self.team.learners.items():
+                self.cast.remember(role, policy_state(learner.state_dict()), self.progress.update)
+
+    def sides(self) -> dict[str, Any]:
+        """Return the signals of self-play: who trains, how much each has, and what can be gone back to."""
+        trained = {f"selfplay/{r}_steps": n for r, n in self.progress.trained.items()}
+        return {
+            "selfplay/training": list(self.team.training),
+            "selfplay/pairs": self.pairs.list(),
+            **trained,
+            **self.cast.signals(),
+        }
 
     def record(self, episodes: list[Episode], began: float) -> None:
         """Write the update's line, its episodes and a heartbeat."""
@@ -365,9 +346,8 @@ class Loop:
         for episode in episodes:
             self.recorder.episode(update, episode)
         wall = time.perf_counter() - began
-        steps = self.collector.env_steps
         self.signals["time/update_s"] = wall
-        self.signals["time/env_steps_per_s"] = steps / wall
+        self.signals["time/env_steps_per_s"] = self._steps / wall
         self.signals["time/world_s"] = self.collector.world_s
         self.signals["time/policy_s"] = self.collector.policy_s
         for name, seconds in self._seconds.items():
@@ -382,7 +362,7 @@ class Loop:
             update=update,
             updates=self.total,
             env_steps=self.progress.env_steps,
-            env_steps_per_s=steps / wall,
+            env_steps_per_s=self._steps / wall,
             lights=lights,
         )
         self.show(
@@ -399,7 +379,7 @@ class Loop:
     def parameter_hash(self) -> str:
         """Return a short hash of all parameters: two runs that agree here took the same steps."""
         digest = hashlib.blake2b(digest_size=8)
-        for name, value in sorted(self.learner.parameters().items()):
+        for name, value in sorted(self.team.parameters().items()):
             digest.update(name.encode())
             digest.update(value.tobytes())
         return digest.hexdigest()
@@ -409,7 +389,7 @@ class Loop:
         update = self.progress.update
         every = self.config.run.checkpoint_every
         best = self.progress.best_update == update
-        due = update % every == 0 or update == self.total or best or self.stopped_by is not None
+        due = update % every == 0 or self.over or best or self.stopped_by is not None
         if not due and not force:
             return None
         about = {
@@ -418,7 +398,7 @@ class Loop:
             "run": self.config.run.name,
             "checkpoint_every": every,
             "best_update": self.progress.best_update,
-            "learner_threads": self.learner.threads,
+            "learner_threads": self.team.threads,
         }
         keep = frozenset({self.progress.best_update} - {0})
         return self.checkpoints.save(update, self.registry.state_dict(), about, keep)
@@ -440,32 +420,3 @@ def make_plan(config: Config, slots: int) -> Plan:
 def begin_world(world: World, seed: int, phase: Phase) -> None:
     """Begin the first episodes of a phase; their seeds follow from the run's seed."""
     world.reset(seed=[derive_seed(seed, "world", phase.index, g) for g in range(world.games)])
-
-
-def start_signals(world: World, episodes: list[Episode]) -> dict[str, Any]:
-    """Return which starts began and ended in this update, and how many wait in each game."""
-    begun = [{"game": e.game, **e.start.brief()} for e in episodes]
-    seen = set()
-    now = world.current_starts()
-    for i, episode in enumerate(episodes):
-        # The first end in a game belongs to an episode that began in an earlier update.
-        if episode.game not in seen:
-            seen.add(episode.game)
-            begun[i] = {"game": episode.game, **now[episode.game].brief()}
-    ended = [
-        {"game": e.game, **e.start.brief(), "steps": e.steps, "ended": e.ended, **e.facts}
-        for e in episodes
-    ]
-    by_type: dict[str, Any] = {}
-    for kind in sorted({e.start.type for e in episodes}):
-        own = [e for e in episodes if e.start.type == kind]
-        by_type[f"starts/{kind}/episodes"] = len(own)
-        for fact in own[0].facts:
-            by_type[f"starts/{kind}/{fact}"] = sum(float(e.facts[fact]) for e in own) / len(own)
-    return {
-        **by_type,
-        "starts/begun": begun,
-        "starts/ended": ended,
-        "starts/waiting": world.queued(),
-        "starts/forced": sum(e.ended == "forced" for e in episodes),
-    }

@@ -17,7 +17,11 @@ from holdfast.errors import ConfigError
 from holdfast.learn.options import LearnerConfig
 from holdfast.tables import overlay
 
-SHAPE = ("kind", "hidden", "activation", "shared", "normalise_obs", "normalise_rewards", "threads")
+SHAPE = (
+    *("kind", "hidden", "activation", "shared", "normalise_obs", "normalise_rewards", "threads"),
+    *("net", "memory", "memory_size", "memory_window", "memory_layers", "noisy", "optimiser"),
+    *("compile", "bfloat16"),
+)
 """Learner settings that stay as they are for the whole run."""
 
 

@@ -95,6 +95,19 @@ class Rollout:
     """`[T, N]`."""
     returns: F32
     """`[T, N]`: advantage plus value."""
+    frames: Array
+    """`[H+T+1, N, ...]` what `obs` is the end of: before it stand the H observations that stacks reach back to."""
+    begun: Bools
+    """`[H+T+1, N]` the row of `frames` is the first of an episode; kept by learners with stacks or memory."""
+    memory: F32
+    """`[2, N, M]` what the policy carried into row 0 and into row T, before an end just there empties it."""
+    noise_seed: int = 0
+    """From which the noise of the network's parameters was drawn."""
+
+    @property
+    def history(self) -> int:
+        """H."""
+        return len(self.frames) - len(self.obs)
 
     @property
     def steps(self) -> int:
@@ -116,11 +129,14 @@ class Rollout:
         action_shape: Sequence[int],
         action_dtype: npt.DTypeLike,
         noise_size: int,
+        history: int = 0,
+        memory_size: int = 0,
     ) -> Rollout:
         """Return a rollout with zeroed, contiguous arrays."""
         row = (steps, slots)
+        frames = np.zeros((history + steps + 1, slots, *obs_shape), obs_dtype)
         return cls(
-            obs=np.zeros((steps + 1, slots, *obs_shape), obs_dtype),
+            obs=frames[history:],
             mask=np.ones((steps + 1, slots), np.bool_),
             actions=np.zeros((*row, *action_shape), action_dtype),
             log_probs=np.zeros(row, np.float32),
@@ -132,6 +148,9 @@ class Rollout:
             noise=np.zeros((*row, noise_size), np.float32),
             advantages=np.zeros(row, np.float32),
             returns=np.zeros(row, np.float32),
+            frames=frames,
+            begun=np.zeros((history + steps + 1, slots), np.bool_),
+            memory=np.zeros((2, slots, memory_size), np.float32),
         )
 
 
@@ -158,9 +177,15 @@ DecisionKind = Literal[
     "hold_phase",
     "advance_phase",
     "rollback",
+    "train_roles",
+    "keep_pair",
+    "protect",
+    "stand_in",
+    "probe",
     "warn",
     "clear",
     "stop",
+    "finish",
 ]
 
 

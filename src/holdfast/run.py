@@ -4,7 +4,10 @@ runs/first/
   run.toml         the resolved config
   lock             held (flock) by the process that trains; a dead process holds nothing
   sessions.jsonl   one line when a process begins and one when it ends: pid, update, reason
-  journal.jsonl metrics.jsonl episodes.jsonl evals.jsonl heartbeat.json checkpoints/ tb/
+  journal.jsonl metrics.jsonl episodes.jsonl evals.jsonl checkpoints/ tb/
+  heartbeat.json heartbeat.jsonl resources.jsonl hints.jsonl
+  env_events.jsonl env_fault_*.md     of a foreign environment
+  stacks/          of a run that stood still or had slow steps
   plots/ media/ report.html
 """
 
@@ -16,13 +19,11 @@ import importlib
 import json
 import os
 import re
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
 from holdfast.config import (
@@ -34,35 +35,35 @@ from holdfast.config import (
     to_toml,
     with_changes,
 )
-from holdfast.errors import ConfigError, HoldfastError, StorageError, nearest
+from holdfast.errors import ConfigError, StorageError, nearest
 from holdfast.guards import make_guards
 from holdfast.guards.stages import TailStage, parse_stages
-from holdfast.jit import compiling
-from holdfast.learn.learner import make_learner
-from holdfast.learn.spec import spec_for
 from holdfast.loop import Loop, begin_world, make_plan
 from holdfast.probes.runner import ProbeSpec, draw_seeds
 from holdfast.rng import Streams
+from holdfast.selfplay.cast import Cast
+from holdfast.selfplay.opponents import frozen_of, scripts_of
+from holdfast.session import LiveRecorder, Outcome, Say, Show, train
 from holdfast.store.checkpoint import Checkpoints
 from holdfast.store.files import read_json, storage_errors, write_atomic
-from holdfast.store.journal import Lines
-from holdfast.store.recorder import Recorder
+from holdfast.store.heartbeat import Heartbeat
 from holdfast.tables import overlay
+from holdfast.team import make_team
 from holdfast.worlds import OURS, make_world
+from holdfast.worlds.events import Record
+
+__all__ = [
+    "Outcome",
+    "RunDirectory",
+    "build",
+    "checked_name",
+    "load_stages",
+    "probe_spec",
+    "resume",
+    "start",
+]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a call of `train` or `resume` ended."""
-
-    directory: Path
-    state: str
-    """finished, interrupted, out_of_time, or nothing_to_do."""
-    exit_code: int
-    update: int
-    updates: int
 
 
 class RunDirectory:
@@ -176,62 +177,50 @@ def checked_name(name: str) -> str:
     return name
 
 
-class Interrupt:
-    """Turns the first SIGINT or SIGTERM into a request to stop after the update; the second leaves."""
+def build(
+    config: Config,
+    directory: RunDirectory,
+    show: Any,
+    warn: Callable[[str], None],
+    record: Record | None = None,
+    beat: Heartbeat | None = None,
+) -> Loop:
+    """Return the loop of a run with all its parts, at update 0.
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
-        self.signal: int | None = None
-        self._old: dict[int, Any] = {}
-
-    def __enter__(self) -> Interrupt:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(ValueError):  # not the main thread: the caller handles signals
-                self._old[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        if self.signal is not None:
-            os._exit(128 + number)
-        self.signal = number
-        name = signal.Signals(number).name
-        self.say(f"{name}: the update is finished and saved first; once more leaves at once.")
-
-
-def build(config: Config, directory: RunDirectory, show: Any, warn: Callable[[str], None]) -> Loop:
-    """Return the loop of a run with all its parts, at update 0."""
+    `record` says where a foreign world writes its events, `beat` keeps the heartbeat.
+    """
     streams = Streams(config.run.seed)
-    world = make_world(config.world.name, config.world.options)
-    plan = make_plan(config, world.num_envs)
+    world = make_world(config.world.name, config.world.options, record=record)
+    roles = world.roles[: world.slots_per_game]
+    cast = Cast(
+        config.selfplay,
+        world,
+        streams,
+        scripts_of(config.selfplay, roles, world.scripts),
+        frozen_of(config.selfplay, roles, directory.path.parent),
+    )
+    plan = make_plan(config, sum(len(slots) for slots in cast.seats.values()))
     first = plan.phase(1)
     if first.options != config.world.options:
         world.close()
-        world = make_world(config.world.name, first.options)
+        world = make_world(config.world.name, first.options, record=record)
+        cast.fit(world)
     begin_world(world, config.run.seed, first)
-    spec = spec_for(
-        world.single_observation_space,
-        world.single_action_space,
-        config.learner.hidden,
-        config.learner.activation,
-        config.learner.shared,
-    )
-    learner = make_learner(spec, config.learner, streams, world.num_envs)
     stages = load_stages(config)
     warn_of_leaks(config, stages, plan.updates, warn)
+    recorder = LiveRecorder(directory.path, config.run.tensorboard, warn, config.run.sinks)
+    recorder.beat = beat if beat is not None else Heartbeat(directory.path)
     return Loop(
         config=config,
         plan=plan,
         streams=streams,
         world=world,
-        learner=learner,
+        team=make_team(config, world, streams),
+        cast=cast,
         guards=make_guards(config.guards, stages),
-        recorder=Recorder(directory.path, config.run.tensorboard, warn),
+        recorder=recorder,
         checkpoints=directory.checkpoints(config),
-        probe=probe_spec(config),
+        probe=replace(probe_spec(config), scripts=tuple(cast.scripts.items())),
         show=show,
     )
 
@@ -283,22 +272,20 @@ def probe_spec(config: Config) -> ProbeSpec:
     )
 
 
-Show = Callable[[dict[str, Any]], None]
-
-
 def start(
     config: Config,
     runs_dir: Path,
     show: Show = lambda line: None,
-    say: Callable[[str], None] = print,
+    say: Say = print,
 ) -> Outcome:
-    """Make a new run and train it."""
+    """Make a new run and train it; one that is too slow for `run.min_sps` is not even begun."""
+    refuse_hopeless(config, runs_dir)
     if not config.run.name:
         stem = re.sub(r"[^A-Za-z0-9]+", "-", config.world.name).strip("-").lower()
         config = named(config, f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}")
     directory = RunDirectory.create(runs_dir, config)
     say(f"run {directory.path}")
-    return _train(directory, config, show, say)
+    return train(directory, config, build, show, say)
 
 
 def resume(
@@ -306,7 +293,7 @@ def resume(
     runs_dir: Path,
     overrides: Sequence[tuple[str, Any]] = (),
     show: Show = lambda line: None,
-    say: Callable[[str], None] = print,
+    say: Say = print,
 ) -> Outcome:
     """Go on with a run from its newest intact checkpoint."""
     directory = RunDirectory.open(runs_dir, name)
@@ -315,97 +302,13 @@ def resume(
     changes = differences(old, config)
     for line in changes:
         say(f"changed {line}")
-    return _train(directory, config, show, say, changes)
+    refuse_hopeless(config, runs_dir)
+    return train(directory, config, build, show, say, changes)
 
 
-def _train(
-    directory: RunDirectory,
-    config: Config,
-    show: Show,
-    say: Callable[[str], None],
-    changes: Sequence[str] = (),
-) -> Outcome:
-    with directory.lock(), Interrupt(say) as interrupt:
-        checkpoint = directory.checkpoints(config).newest(say)
-        loop = build(config, directory, show, say)
-        sessions = Lines(directory.path / "sessions.jsonl")
-        began = time.monotonic()
-        limit = config.run.max_minutes * 60
+def refuse_hopeless(config: Config, runs_dir: Path) -> None:
+    """Raise if the run would be slower than `run.min_sps`."""
+    if config.run.min_sps > 0:
+        from holdfast.preflight import check_speed
 
-        def note(event: str, **fields: Any) -> None:
-            sessions.write(
-                {
-                    "event": event,
-                    "pid": os.getpid(),
-                    "update": loop.progress.update,
-                    **fields,
-                    "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                }
-            )
-            sessions.flush()
-
-        def beat(state: str) -> None:
-            loop.recorder.heartbeat(
-                state=state,
-                update=loop.progress.update,
-                updates=loop.total,
-                env_steps=loop.progress.env_steps,
-            )
-
-        def first_show(line: dict[str, Any]) -> None:
-            if compiling.seconds > 1:
-                say(f"compiled {compiling.kernels} kernels in {compiling.seconds:.0f} s, once")
-            loop.show = show
-            show(line)
-
-        def should_stop() -> bool:
-            return interrupt.signal is not None or (0 < limit <= time.monotonic() - began)
-
-        try:
-            if checkpoint is None:
-                loop.recorder.load_state_dict(dict.fromkeys(loop.recorder.lines, 0))
-                loop.recorder.journal(
-                    "run", 0, world=config.world.name, seed=config.run.seed, updates=loop.total
-                )
-                loop.begin()
-                loop.save(force=True)
-            else:
-                loop.restore(checkpoint.load())
-                if loop.progress.update >= loop.total:
-                    say(
-                        f"Nothing left to do: {loop.progress.update} of {loop.total} updates are made. "
-                        f"For more, type: holdfast resume {directory.name} --updates {2 * loop.total}"
-                    )
-                    return _outcome(directory, "nothing_to_do", 0, loop)
-                say(f"resumed at update {checkpoint.update} of {loop.total} from {checkpoint.path}")
-                if not loop.world.saves_state:
-                    say(
-                        f"{config.world.name} cannot save its state: the run goes on from new episodes, "
-                        "not bit for bit."
-                    )
-                write_atomic(directory.path / "run.toml", to_toml(config))
-            loop.recorder.start(checkpoint.update if checkpoint else None)
-            note("begin", resumed=checkpoint is not None, changed=list(changes))
-            loop.show = first_show
-            loop.run(should_stop)
-            if loop.progress.update >= loop.total:
-                state, code = "finished", 0
-            else:
-                loop.save(force=True)
-                state = "interrupted" if interrupt.signal is not None else "out_of_time"
-                code = 128 + interrupt.signal if interrupt.signal is not None else 0
-            beat(state)
-            note("end", reason=state)
-            return _outcome(directory, state, code, loop)
-        except HoldfastError as error:
-            note("end", reason=type(error).__name__, message=str(error))
-            beat("stopped" if error.exit_code == 4 else "failed")
-            raise
-        finally:
-            sessions.close()
-            loop.recorder.close()
-            loop.world.close()
-
-
-def _outcome(directory: RunDirectory, state: str, code: int, loop: Loop) -> Outcome:
-    return Outcome(directory.path, state, code, loop.progress.update, loop.total)
+        check_speed(config, runs_dir)

@@ -13,7 +13,7 @@ import inspect
 import math
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -28,25 +28,34 @@ TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 def build(kind: type[T], table: Mapping[str, Any], where: str = "") -> T:
     """Return `kind(**table)` with every value checked; `where` is the dotted place of the table."""
-    hints = get_type_hints(kind, include_extras=True)
-    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    values = {}
-    for key, value in table.items():
-        if key not in known:
-            raise ConfigError(unknown_key(where, key, known))
-        values[key] = convert(hints[key], value, dotted(where, key))
-    try:
-        return kind(**values)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}" if where else str(error)) from None
+    return _made(kind, checked(kind, table, where), where)
 
 
 def overlay(base: T, changes: Mapping[str, Any], where: str) -> T:
     """Return `base` with some fields replaced by checked values."""
     if not changes:
         return base
-    checked = build(type(base), changes, where)
-    return replace(base, **{key: getattr(checked, key) for key in changes})  # type: ignore[type-var]
+    values = checked(type(base), changes, where)
+    return _made(lambda **given: replace(base, **given), values, where)  # type: ignore[type-var]
+
+
+def checked(kind: type, table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the values of a table as the types that the fields of `kind` have."""
+    hints = get_type_hints(kind, include_extras=True)
+    known = [f.name for f in fields(kind)]
+    values = {}
+    for key, value in table.items():
+        if key not in known:
+            raise ConfigError(unknown_key(where, key, known))
+        values[key] = convert(hints[key], value, dotted(where, key))
+    return values
+
+
+def _made(make: Callable[..., T], values: Mapping[str, Any], where: str) -> T:
+    try:
+        return make(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}" if where else str(error)) from None
 
 
 def unknown_key(where: str, key: str, known: list[str]) -> str:

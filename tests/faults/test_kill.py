@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -67,11 +68,15 @@ def parameters(runs: Path, name: str) -> str:
 
 
 def wait_for_training(process: subprocess.Popen[str], run: Path, before: float) -> None:
-    """Return when the process trains (its heartbeat is new) or has ended."""
-    beat = run / "heartbeat.json"
+    """Return when the process has made an update (its heartbeat is new and counts on) or has ended."""
+    beat, first = run / "heartbeat.json", None
     while process.poll() is None:
         if beat.is_file() and beat.stat().st_mtime > before:
-            return
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                update = json.loads(beat.read_text()).get("update", 0)
+                first = update if first is None else first
+                if update > first:
+                    return
         time.sleep(0.002)
 
 

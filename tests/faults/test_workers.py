@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from holdfast.errors import EnvironmentFault
 from holdfast.store.journal import read_lines
+from holdfast.worlds.events import Record
 from holdfast.worlds.foreign import ForeignOptions, ForeignWorld
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,7 +31,6 @@ QUICK: dict[str, Any] = {
     "reset_s": 0.4,
     "step_s": 0.4,
     "max_restarts": 1000,
-    "progress": "quiet",
 }
 
 
@@ -129,7 +130,8 @@ def test_a_death_from_outside_is_noticed_even_between_two_steps(bombs: Path) -> 
         go_on(world)
         victim = world.pids()[1]
         os.kill(victim, number)
-        psutil.wait_procs([psutil.Process(victim)], 1) if psutil.pid_exists(victim) else None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(victim).wait(1)
         fault = step_until_fault(world)["fault"]
         assert fault.pid == victim and fault.exitcode == -number
     go_on(world)
@@ -220,8 +222,8 @@ def test_what_an_environment_has_started_dies_with_its_worker(bombs: Path) -> No
 
 
 def test_too_many_restarts_stop_the_run_with_a_report(bombs: Path, tmp_path: Path) -> None:
-    world = ForeignWorld(NAME, ForeignOptions(**{**QUICK, "max_restarts": 3, "workers": 1}))
-    world.record_to(tmp_path)
+    options = ForeignOptions(**{**QUICK, "max_restarts": 3, "workers": 1})
+    world = ForeignWorld(NAME, options, record=Record(tmp_path))
     world.reset(seed=1)
     with pytest.raises(EnvironmentFault, match="on fire") as caught:
         for _ in range(10):
@@ -272,7 +274,7 @@ while True:
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_sixty_four_workers_are_constructed_without_a_time_out(rounds: int, bombs: Path) -> None:
     for _ in range(rounds):
-        options = ForeignOptions(games=64, workers=64, mode="process", progress="quiet")
+        options = ForeignOptions(games=64, workers=64, mode="process")
         world = ForeignWorld(NAME, options)
         try:
             world.reset(seed=1)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from holdfast.learn.fused import FusedLearner
-from holdfast.learn.fused_act import BEST, act
+from holdfast.learn.fused_act import BEST
+from holdfast.learn.fused_crew import post, work_on
 from holdfast.learn.fused_kernels import update
 from holdfast.learn.learner import Anchor
 from holdfast.learn.options import LearnerConfig
@@ -373,4 +374,4 @@ def test_one_compilation_serves_every_network() -> None:
         fused, _ = pair(NETS[net])
         fused.update(random_rollout(fused))
     assert len(update.signatures) == 1
-    assert len(act.signatures) == 1
+    assert len(work_on.signatures) == len(post.signatures) == 1

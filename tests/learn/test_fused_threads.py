@@ -209,9 +209,9 @@ def test_a_barrier_holds_every_thread_back_until_the_last() -> None:
 
 
 _START = """
-from holdfast.learn import fused, fused_act, fused_adam, fused_kernels
+from holdfast.learn import fused, fused_adam, fused_crew, fused_kernels, fused_order
 fused.compile_kernels()
-calls = [fused_kernels.update, fused_act.act, fused_adam.pack]
+calls = [fused_kernels.update, fused_crew.post, fused_crew.work_on, fused_adam.pack, fused_order._swap]
 assert all(call.stats.cache_hits for call in calls), "something was not loaded from the cache"
 print(sum(sum(call.stats.cache_misses.values()) for call in calls))
 """
@@ -228,7 +228,7 @@ def test_a_second_start_compiles_nothing() -> None:
 
 def test_a_change_of_any_compiled_source_makes_every_kernel_stale(tmp_path: Path) -> None:
     folder = Path(str(fused.__file__)).parent
-    names = ["simd", "tiles", "loss", "sync", "adam", "act", "kernels"]
+    names = ["simd", "tiles", "loss", "sync", "adam", "act", "kernels", "crew", "order"]
     for path in folder.glob("*.py"):
         shutil.copy(path, tmp_path / path.name)
     stamps = {source_stamp.__wrapped__(tmp_path)}

@@ -24,6 +24,24 @@ def test_a_warm_up_really_warms_up() -> None:
     assert rising == pytest.approx([0.0, 0.5, 1.0, 1.0])
 
 
+def test_a_cosine_with_warm_up_has_the_numbers_of_its_definition() -> None:
+    # 100 updates, 10 of them warm-up.
+    factors = {k: shape_factor("cosine", k / 100, 0.1, step=0.01) for k in (0, 1, 5, 10, 55, 100)}
+    assert factors == pytest.approx({0: 0.1, 1: 0.1, 5: 0.5, 10: 1.0, 55: 0.5, 100: 0.0})
+
+
+def test_the_first_update_of_a_warm_up_has_a_step_size_above_zero() -> None:
+    assert shape_factor("linear", 0.0, warmup=0.02, step=0.001) == pytest.approx(0.05)
+    assert shape_factor("linear", 0.0, warmup=0.0005, step=0.001) == 1.0
+
+
+def test_a_floor_is_where_the_schedule_ends_and_leaves_the_warm_up_alone() -> None:
+    assert shape_factor("cosine", 1.0, 0.1, floor=0.05) == pytest.approx(0.05)
+    assert shape_factor("linear", 0.5, floor=0.2) == pytest.approx(0.6)
+    assert shape_factor("constant", 0.05, 0.1, floor=0.5) == pytest.approx(0.5)
+    assert shape_factor("cosine", 0.5, warmup=1.0, step=0.01) == pytest.approx(0.5)
+
+
 def test_an_unknown_shape_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'linear'"):
         shape_factor("linaer", 0.5)

@@ -127,7 +127,7 @@ def test_the_worst_starts_are_ranked_by_avoidable_deaths_and_written_whole(
     assert content["seeds"] == "evaluation"
     ranks = [(e["avoidable"], e["deaths"]) for e in content["episodes"]]
     assert ranks == sorted(ranks, reverse=True)
-    assert content["episodes"][0]["replay"].startswith(f"holdfast starts film {tmp_path.name}")
+    assert content["episodes"][0]["replay"].startswith(f"holdfast watch {tmp_path.name}")
     assert content["step_one"]["total"] == found.metrics["step_one_count"]
     assert [p.name for p in tmp_path.iterdir()] == ["worst_starts.json"]
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -62,14 +63,26 @@ def test_the_best_policy_is_filmed_in_its_median_best_and_worst_episode(shoal_ru
     more["detail"] = {"final": [0.4, 1.0, 0.8]}
     write_lines(shoal_run / "evals.jsonl", [more, probe(12, 0.5)])
     made = {p.name for p in make_media(shoal_run)}
-    assert made == {"episode.gif", "episode.mp4", "best.gif", "worst.gif", "worst.mp4"}
+    assert made == {"episode.gif", "episode.mp4", "best.mp4", "worst.mp4"}
     clips = {c["rank"]: c for c in read_json(shoal_run / "media" / "clips.json")}
     assert {rank: c["seed"] for rank, c in clips.items()} == {"median": 33, "best": 22, "worst": 11}
-    assert clips["worst"]["outcome"] == "40% of the fish alive"
+    assert re.fullmatch(r"\d+\.0% of the fish alive", clips["worst"]["outcome"])
     assert clips["best"]["update"] == 8
+    assert clips["worst"]["replay"] == "holdfast watch tiny --checkpoint 8 --seed 11"
     with Image.open(shoal_run / "media" / "episode.gif") as image:
         assert image.n_frames > 1
-    assert write_report(shoal_run).read_text().count("data:image/gif;base64,") == 3
+    assert write_report(shoal_run).read_text().count("data:video/mp4;base64,") == 3
+
+
+def test_films_are_of_the_probe_not_of_the_training_world(shoal_run: Path) -> None:
+    config = (shoal_run / "run.toml").read_text()
+    (shoal_run / "run.toml").write_text(config + "[probe]\nworld = { fish = 9 }\n")
+    (shoal_run / "evals.jsonl").write_text("")
+    make_media(shoal_run)
+    (clip,) = read_json(shoal_run / "media" / "clips.json")
+    assert clip["name"] == "episode"
+    alive = float(clip["outcome"].split("%")[0]) / 100
+    assert alive * 9 == pytest.approx(round(alive * 9), abs=0.01)
 
 
 def test_a_broken_best_checkpoint_is_passed_over(shoal_run: Path) -> None:

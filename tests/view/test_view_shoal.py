@@ -82,14 +82,14 @@ def test_the_report_shows_the_worst_film_of_every_evaluation_and_lists_all(tmp_p
         for rank in ("worst", "best"):
             name = f"u{update:06d}-{rank}.mp4"
             (folder / name).write_bytes(b"film")
-            replay = f"holdfast starts film tiny --update {update} --seed 11"
+            replay = f"holdfast watch tiny --checkpoint {update} --seed 11"
             about = {"rank": rank, "file": name, "update": update, "seed": 11, "final": 0.6}
             told.append({**about, "replay": replay})
         write_json(folder / f"u{update:06d}.json", told)
     (folder / "u000012.json").write_text("broken")
     text = write_report(run).read_text()
     assert text.count("data:video/mp4;base64,") == 2
-    assert text.count("holdfast starts film tiny --update 8") == 2
+    assert text.count("holdfast watch tiny --checkpoint 8") == 2
 
 
 def test_a_timeline_without_a_gate_and_with_one_probe_is_drawn(tmp_path: Path, only: Only) -> None:

@@ -16,8 +16,9 @@ import pytest
 from holdfast.errors import ConfigError, EnvironmentFault
 from holdfast.records import Start
 from holdfast.store.journal import read_lines
-from holdfast.worlds import pool_modes
+from holdfast.worlds import pool_modes, prewarm
 from holdfast.worlds.check import check_world
+from holdfast.worlds.events import Record
 from holdfast.worlds.foreign import ForeignOptions, ForeignWorld
 from holdfast.worlds.pool_options import ranges
 from holdfast.worlds.pool_process import portable_entry
@@ -26,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 MODES = ["serial", "threads", "process"]
 
 
-def world_of(name: str, **options: Any) -> ForeignWorld:
-    settings = {"games": 4, "workers": 2, "progress": "quiet", **options}
-    return ForeignWorld(name, ForeignOptions(**settings))
+def world_of(name: str, record: Record | None = None, **options: Any) -> ForeignWorld:
+    settings = {"games": 4, "workers": 2, **options}
+    return ForeignWorld(name, ForeignOptions(**settings), record=record or Record(progress="quiet"))
 
 
 def play(world: ForeignWorld, steps: int) -> tuple[list[Any], list[Any]]:
@@ -144,8 +145,7 @@ def test_a_game_that_raises_is_made_anew_and_its_episode_is_truncated(mode: str)
 def test_a_game_that_always_raises_stops_the_run_with_its_own_words(
     mode: str, tmp_path: Path
 ) -> None:
-    world = world_of("pool_envs:RaisesInReset", mode=mode)
-    world.record_to(tmp_path)
+    world = world_of("pool_envs:RaisesInReset", Record(tmp_path, progress="quiet"), mode=mode)
     with pytest.raises(EnvironmentFault, match="no level") as caught:
         world.reset(seed=1)
     world.close()
@@ -262,16 +262,19 @@ def test_events_name_the_slow_environment_and_the_summary_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLOW_THIRD", "1")
-    world = world_of("pool_envs:Slow", mode="process", games=8, workers=1, progress="summary")
     said: list[str] = []
-    world.record_to(tmp_path, said.append)
+    record = Record(tmp_path, said.append, stage="main")
+    world = world_of("pool_envs:Slow", record, mode="process", games=8, workers=1)
     world.reset(seed=1)
     world.close()
     assert len(said) == 1
     assert said[0].startswith("8 envs ready in ") and "slowest env 3 0.2" in said[0]
     events = list(read_lines(tmp_path / "env_events.jsonl"))
-    keys = "ts mono env pid phase status duration_s error_type error_msg backend".split()
+    keys = (
+        "ts mono env pid phase status duration_s error_type error_msg backend world stage".split()
+    )
     assert all(set(keys) <= set(event) for event in events)
+    assert {(e["world"], e["stage"]) for e in events} == {("pool_envs:Slow", "main")}
     slow = [e for e in events if e["phase"] == "construct" and e["env"] == 3]
     assert [e["status"] for e in slow] == ["begin", "ok"]
     assert 0.2 <= slow[1]["duration_s"] < 0.35
@@ -283,37 +286,29 @@ def test_events_name_the_slow_environment_and_the_summary_is_one_line(
 def test_progress_says_nothing_one_line_or_every_construction(
     progress: str, lines: int, tmp_path: Path
 ) -> None:
-    world = world_of("pool_envs:Walk", mode="serial", progress=progress)
     said: list[str] = []
-    world.record_to(tmp_path, said.append)
-    world.close()
+    record = Record(tmp_path, said.append, progress)  # type: ignore[arg-type]
+    world_of("pool_envs:Walk", record, mode="serial").close()
     assert len(said) == lines
 
 
-def test_prewarm_builds_one_environment_first_and_its_failure_is_fatal(tmp_path: Path) -> None:
-    world = world_of("pool_envs:Walk", mode="process", prewarm="once")
-    world.record_to(tmp_path)
-    world.close()
-    phases = [
-        (e["phase"], e["status"]) for e in read_lines(tmp_path / "env_events.jsonl") if e["env"] < 1
-    ]
-    assert phases[:4] == [
-        ("prewarm", "begin"),
-        ("construct", "begin"),
-        ("construct", "ok"),
-        ("prewarm", "ok"),
-    ]
-    with pytest.raises(EnvironmentFault, match="no level"):
-        world_of("pool_envs:RaisesInReset", mode="process", prewarm="once")
+def test_prewarm_builds_one_environment_and_its_failure_names_the_phase(tmp_path: Path) -> None:
+    record, options = Record(tmp_path, stage="refine"), ForeignOptions(games=4, mode="process")
+    prewarm("pool_envs:Walk", options, record)
+    phases = [(e["phase"], e["status"]) for e in read_lines(tmp_path / "env_events.jsonl")]
+    assert phases[:3] == [("prewarm", "begin"), ("construct", "begin"), ("construct", "ok")]
+    assert phases[-1] == ("prewarm", "ok")
+    assert sum(phase == "construct" for phase, _ in phases) == 2
+    with pytest.raises(EnvironmentFault, match=r"phase 'refine' failed: .*no level"):
+        prewarm("pool_envs:RaisesInReset", options, record)
+    last = list(read_lines(tmp_path / "env_events.jsonl"))[-1]
+    assert (last["phase"], last["status"], last["stage"]) == ("prewarm", "error", "refine")
 
 
 def test_an_event_file_that_cannot_be_written_does_not_stop_the_world(tmp_path: Path) -> None:
-    world = world_of("pool_envs:Walk", mode="serial", progress="summary")
+    (tmp_path / "env_events.jsonl").symlink_to("/dev/full")
     said: list[str] = []
-    world.record_to(tmp_path, said.append)
-    assert world.events._lines is not None
-    world.events._lines._file.close()
-    world.events._lines._file = open("/dev/full", "ab")  # noqa: SIM115
+    world = world_of("pool_envs:Walk", Record(tmp_path, said.append), mode="serial")
     world.reset(seed=1)
     world.step(np.zeros((4, 2), np.float32))
     assert any("switched off" in text for text in said)

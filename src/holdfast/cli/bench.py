@@ -117,7 +117,7 @@ def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> 
                 times[kind].append((collected - began, time.perf_counter() - collected))
     report: dict[str, Any] = {}
     for kind, pairs in times.items():
-        size = collectors[kind].env_steps
+        size = collectors[kind].seats[0].rollout.rewards.size
         rates = [size / (a + b) for a, b in pairs]
         report[kind] = {
             "transitions_per_s": statistics.median(rates),

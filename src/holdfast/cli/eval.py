@@ -33,19 +33,22 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     no_settings(rest)
     from holdfast.api import evaluate
     from holdfast.errors import ConfigError
+    from holdfast.view.progress import Progress
 
     if args.episodes < 0:
         raise ConfigError(f"--episodes {args.episodes} is not allowed. It takes 1 or more.")
-    report = evaluate(
-        args.run,
-        runs_dir=Path(args.runs_dir),
-        protocol=args.protocol,
-        episodes=args.episodes or None,
-        seed=args.seed,
-        update=args.update,
-        latest=args.latest,
-        deterministic=not args.sampled,
-    )
+    with Progress("evaluating", off=args.json) as progress:
+        report = evaluate(
+            args.run,
+            runs_dir=Path(args.runs_dir),
+            protocol=args.protocol,
+            episodes=args.episodes or None,
+            seed=args.seed,
+            update=args.update,
+            latest=args.latest,
+            deterministic=not args.sampled,
+            progress=progress.show,
+        )
     record = {
         "run": args.run,
         "update": report.update,

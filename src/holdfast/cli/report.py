@@ -21,7 +21,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     directory = RunDirectory.open(Path(args.runs_dir), args.run)
     say = (lambda text: None) if args.json else print
-    path = finish(directory.path, say)
+    path = finish(directory.path, say, quiet=args.json)
     if args.json:
         print(json.dumps({"run": args.run, "report": str(path)}))
     return 0

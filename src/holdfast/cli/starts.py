@@ -1,10 +1,11 @@
-"""`holdfast starts`: mine hard starts from a run, look at a file of starts, film an episode again."""
+"""`holdfast starts`: mine hard starts from a run, look at a file of starts."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ ACTIONS = {
     "draw": "draw starts of a world with certain headings and speeds",
     "show": "say what a file of starts holds",
     "worst": "show the worst starts of a run's evaluations",
-    "film": "film one episode of a run again",
 }
 LAW = (
     "escape_boost_speed",
@@ -64,26 +64,21 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="mine the evaluations: a run trained on these is no longer judged by them",
     )
-    film = parser.add_argument_group("film")
-    film.add_argument("--update", type=int, default=None, help="evaluation (default: the newest)")
-    film.add_argument(
-        "--seed", type=int, default=None, help="of the episode (draw: of the drawing)"
-    )
-    parser.add_argument("--out", default="", help="file to write (mine: JSON, film: MP4)")
+    parser.add_argument("--seed", type=int, default=None, help="of the drawing (draw)")
+    parser.add_argument("--out", default="", help="file to write")
     parser.epilog = (
         "Examples:\n"
         "  holdfast starts mine first --sector NE --min-speed 1.6 --out mix.json\n"
         "  holdfast starts draw shoal --sector 45-90 --min-speed 1.6 --count 64 --out ne.json\n"
         "  holdfast starts show mix.json\n"
         "  holdfast starts worst first\n"
-        "  holdfast starts film first --update 40 --seed 774941881 --out tail.mp4\n"
         "  holdfast train shoal --guards.tails.enabled --guards.tails.stages '40:mix.json|type=ne'"
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     no_settings(rest)
-    action = {"mine": mine, "draw": draw, "show": show, "worst": worst, "film": film}[args.action]
+    action = {"mine": mine, "draw": draw, "show": show, "worst": worst}[args.action]
     record = action(args)
     if args.json:
         print(json.dumps(record))
@@ -95,6 +90,7 @@ def mine(args: argparse.Namespace) -> dict[str, Any]:
     from holdfast.errors import ConfigError
     from holdfast.probes import mining
     from holdfast.store.journal import read_lines
+    from holdfast.view.progress import Progress
     from holdfast.worlds.shoal.starts import write_starts
 
     directory, config = _shoal_run(args, "mined")
@@ -117,9 +113,15 @@ def mine(args: argparse.Namespace) -> dict[str, Any]:
         origin = f"training of {directory.name}"
     hold = _hold(args, "predator" if several else "all")
     chosen = mining.choose(episodes, wanted)
-    starts = mining.as_starts(
-        chosen, options_of, hold, label=f"{directory.name}-{kind}", type=kind, origin=origin
-    )
+    with Progress("mining", off=args.json) as progress:
+        starts = mining.as_starts(
+            chosen,
+            _counted(options_of, len(chosen), progress.show),
+            hold,
+            label=f"{directory.name}-{kind}",
+            type=kind,
+            origin=origin,
+        )
     if not starts:
         raise ConfigError(
             f"No episode of {directory.name} fits: {len(episodes)} were read"
@@ -145,6 +147,7 @@ def draw(args: argparse.Namespace) -> dict[str, Any]:
     from holdfast.config import resolve
     from holdfast.errors import ConfigError
     from holdfast.probes import mining
+    from holdfast.view.progress import Progress
     from holdfast.worlds.shoal.starts import write_starts
 
     config = resolve(args.target)
@@ -159,11 +162,13 @@ def draw(args: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng([0x5747, 1 if args.seed is None else args.seed])
     chosen: list[Found] = []
     tries = 0
-    while len(chosen) < count and tries < TRIES:
-        tries += 1
-        seeds = [int(s) for s in rng.integers(2**62, 2**63, 64)]
-        found = _drawn(options, seeds)
-        chosen += [one for one in found if wanted.takes(one)]
+    with Progress("drawing", off=args.json) as progress:
+        while len(chosen) < count and tries < TRIES:
+            tries += 1
+            seeds = [int(s) for s in rng.integers(2**62, 2**63, 64)]
+            found = _drawn(options, seeds)
+            chosen += [one for one in found if wanted.takes(one)]
+            progress.show(min(len(chosen), count), count, f"{64 * tries} drawn")
     if len(chosen) < count:
         raise ConfigError(
             f"Only {len(chosen)} of {count} starts were found in {64 * tries} draws. Widen --sector or the "
@@ -183,6 +188,21 @@ def draw(args: argparse.Namespace) -> dict[str, Any]:
     if not args.json:
         _print_clusters(_records(starts, chosen))
     return {"file": str(path), "starts": count, "type": kind, "hold": hold, "drawn": 64 * tries}
+
+
+def _counted(
+    options_of: Callable[[Found], Any], total: int, show: Callable[[int, int], None]
+) -> Callable[[Found], Any]:
+    """Return `options_of`, which tells `show` how many episodes it was asked about."""
+    asked = 0
+
+    def counted(one: Found) -> Any:
+        nonlocal asked
+        asked += 1
+        show(asked, total)
+        return options_of(one)
+
+    return counted
 
 
 def _drawn(options: Any, seeds: list[int]) -> list[Found]:
@@ -271,38 +291,6 @@ def worst(args: argparse.Namespace) -> dict[str, Any]:
         print("step-one deaths of all evaluations:")
         _print_clusters(records)
     return found
-
-
-def film(args: argparse.Namespace) -> dict[str, Any]:
-    """Play one evaluated episode again with its checkpoint and write it as an MP4."""
-    from dataclasses import replace
-
-    from holdfast.errors import StorageError
-    from holdfast.learn.restore import policy_from_checkpoint
-    from holdfast.probes.clips import film_seed, picks
-    from holdfast.run import probe_spec
-    from holdfast.store.journal import read_lines
-
-    directory, config = _shoal_run(args, "filmed")
-    probes = {int(p["update"]): p for p in read_lines(directory.path / "evals.jsonl")}
-    if not probes or (args.update is not None and args.update not in probes):
-        there = ", ".join(map(str, probes)) or "none"
-        raise StorageError(
-            f"{directory.name} has no evaluation at update {args.update}. There are: {there}."
-        )
-    update = max(probes) if args.update is None else args.update
-    probe = probes[update]
-    detail = probe["detail"]
-    seed = probe["seeds"][picks(detail)["worst"]] if args.seed is None else args.seed
-    values = tuple((detail.get("values") or {}).items())
-    spec = replace(probe_spec(config), values=values)
-    policy = policy_from_checkpoint(directory.checkpoints(config).find(update))
-    path = Path(args.out or directory.path / "media" / f"u{update:06d}-seed{seed}.mp4")
-    episode = film_seed(spec, policy, seed, path, f"update {update}", every=1)
-    alive = float(episode.facts["survival"])
-    if not args.json:
-        print(f"{path}: {alive:.1%} of the fish alive after {episode.steps} steps")
-    return {"file": str(path), "update": update, "seed": seed, "survival": alive}
 
 
 def _wanted(args: argparse.Namespace, below: float) -> Any:

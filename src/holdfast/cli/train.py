@@ -28,6 +28,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "  holdfast train configs/shoal/best.toml --run best"
     )
     parser.add_argument("--settings", action="store_true", help="list every setting of the target")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the resolved plan and begin nothing"
+    )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
@@ -41,6 +44,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.settings:
         return list_settings(args.target)
     config = resolve(args.target, overrides(rest))
+    if args.dry_run:
+        return dry_run(args, config)
     from holdfast.run import start
 
     def call(show: Any, say: Any) -> Any:
@@ -51,6 +56,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 def trained(args: argparse.Namespace, name: str, call: Any) -> int:
     """Train with a display, write the report, say where everything is."""
+    from holdfast.errors import HoldfastError
     from holdfast.view.console import Console
 
     with Console(f"holdfast · {name}", plain=args.plain or None) as console:
@@ -58,7 +64,10 @@ def trained(args: argparse.Namespace, name: str, call: Any) -> int:
     if outcome.state != "nothing_to_do" and not args.no_report:
         from holdfast.view.finish import finish
 
-        finish(outcome.directory, lambda text: print(text, file=sys.stderr))
+        try:
+            finish(outcome.directory, lambda text: print(text, file=sys.stderr))
+        except (HoldfastError, OSError) as error:  # a full disk must not hide how the run ended
+            print(f"the report could not be written: {error}", file=sys.stderr)
     if args.json:
         print(
             json.dumps(
@@ -80,22 +89,51 @@ def trained(args: argparse.Namespace, name: str, call: Any) -> int:
     return int(outcome.exit_code)
 
 
+def dry_run(args: argparse.Namespace, config: Any) -> int:
+    """Print what the run would do, phase by phase."""
+    from holdfast.preflight import plan_rows
+    from holdfast.tables import text
+
+    rows = plan_rows(config)
+    sizes = {
+        "games": config.world.options.games,
+        "steps": config.learner.steps,
+        "minibatch": config.learner.minibatch,
+        "epochs": config.learner.epochs,
+        "hidden": text(config.learner.hidden),
+        "checkpoint_every": config.run.checkpoint_every,
+        "probe_every": config.probe.every,
+        "seed": config.run.seed,
+    }
+    guards = [name for name, guard in vars(config.guards).items() if guard.enabled]
+    if args.json:
+        about = {"world": config.world.name, **sizes, "guards": guards, "phases": rows}
+        print(json.dumps(about))
+        return 0
+    print(f"world {config.world.name}: " + ", ".join(f"{k} {v}" for k, v in sizes.items()))
+    print("guards: " + (", ".join(guards) or "none"))
+    for row in rows:
+        changes = ", ".join(f"{k}={v}" for k, v in row["changes"].items()) or "as configured"
+        print(
+            f"phase {row['phase']} {row['name']}: updates {row['first']} to {row['last']}, "
+            f"{row['env_steps_after']:,} env steps after it; {changes}"
+        )
+    print("nothing was begun (--dry-run)")
+    return 0
+
+
 def list_settings(target: str) -> int:
     """Print every setting that the target takes, with its default and meaning."""
-    from holdfast.config import ProbeConfig, RunConfig, leaves, resolve
-    from holdfast.guards import GuardsConfig
-    from holdfast.learn.options import LearnerConfig
+    from dataclasses import fields
+
+    from holdfast.config import leaves, resolve
     from holdfast.tables import help_rows, text
 
     config = resolve(target)
     values = leaves(config)
-    for section, kind in (
-        ("run", RunConfig),
-        ("world", type(config.world.options)),
-        ("learner", LearnerConfig),
-        ("probe", ProbeConfig),
-        ("guards", GuardsConfig),
-    ):
+    for section in (f.name for f in fields(config) if f.name != "phases"):
+        chosen = getattr(config, section)
+        kind = type(chosen.options if section == "world" else chosen)
         print(f"[{section}]")
         for flag, takes, _, doc in help_rows(kind, section):
             key = flag[2:].replace("-", "_")

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast.guards.adaptive import AdaptiveConfig, AdaptiveGuard
+from holdfast.guards.balance import BalanceConfig, BalanceGuard
+from holdfast.guards.bootstrap import BootstrapConfig, BootstrapGuard
+from holdfast.guards.collapse import CollapseConfig, CollapseGuard, DampenConfig, DampenGuard
 from holdfast.guards.gate import GateConfig, PenaltyGate
 from holdfast.guards.guard import Guard
 from holdfast.guards.health import NonFiniteConfig, NonFiniteGuard, PlateauConfig, PlateauGuard
+from holdfast.guards.hints import HintsConfig, HintsGuard
+from holdfast.guards.progress import ProgressConfig, ProgressGuard
+from holdfast.guards.protocol import Protocol, ProtocolConfig
 from holdfast.guards.schedules import BoostConfig, BoostSchedule, DensityConfig, DensitySchedule
 from holdfast.guards.stages import TailStage
 from holdfast.guards.tails import TailLedger, TailsConfig
@@ -23,6 +30,18 @@ class GuardsConfig:
     """NaN and infinity in an update."""
     plateau: PlateauConfig = field(default_factory=PlateauConfig)
     """No progress for a while."""
+    progress: ProgressConfig = field(default_factory=ProgressConfig)
+    """How far episodes come."""
+    bootstrap: BootstrapConfig = field(default_factory=BootstrapConfig)
+    """Scripts for a policy that does not get on."""
+    protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
+    """Alternating self-play by phases."""
+    balance: BalanceConfig = field(default_factory=BalanceConfig)
+    """Self-play of both sides at once, kept in balance."""
+    collapse: CollapseConfig = field(default_factory=CollapseConfig)
+    """One side of self-play has collapsed."""
+    dampen: DampenConfig = field(default_factory=DampenConfig)
+    """Smaller steps while self-play is balanced."""
     tails: TailsConfig = field(default_factory=TailsConfig)
     """Replay of hard starts."""
     gate: GateConfig = field(default_factory=GateConfig)
@@ -31,6 +50,10 @@ class GuardsConfig:
     """The density penalty by phase."""
     boost: BoostConfig = field(default_factory=BoostConfig)
     """The escape boost by phase."""
+    adaptive: AdaptiveConfig = field(default_factory=AdaptiveConfig)
+    """Values that follow how training gets on."""
+    hints: HintsConfig = field(default_factory=HintsConfig)
+    """What is usually wrong when the numbers look like this."""
 
 
 def make_guards(config: GuardsConfig, stages: Sequence[TailStage] = ()) -> list[Guard]:
@@ -38,9 +61,17 @@ def make_guards(config: GuardsConfig, stages: Sequence[TailStage] = ()) -> list[
     made: list[tuple[bool, Guard]] = [
         (config.nonfinite.enabled, NonFiniteGuard(config.nonfinite)),
         (config.plateau.enabled, PlateauGuard(config.plateau)),
+        (config.progress.enabled, ProgressGuard(config.progress)),
+        (config.bootstrap.enabled, BootstrapGuard(config.bootstrap)),
+        (config.protocol.enabled, Protocol(config.protocol)),
+        (config.balance.enabled, BalanceGuard(config.balance)),
+        (config.collapse.enabled, CollapseGuard(config.collapse)),
+        (config.dampen.enabled, DampenGuard(config.dampen)),
         (config.tails.enabled, TailLedger(config.tails, stages)),
         (config.gate.enabled, PenaltyGate(config.gate, config.density.lock_until)),
         (config.density.enabled, DensitySchedule(config.density)),
         (config.boost.enabled, BoostSchedule(config.boost)),
+        (config.adaptive.enabled, AdaptiveGuard(config.adaptive)),
+        (config.hints.enabled, HintsGuard(config.hints)),
     ]
     return [guard for enabled, guard in made if enabled]

@@ -1,4 +1,4 @@
-"""The stock of a tail ledger: starts and their fates, stages in use, mined starts, and the warning.
+"""The stock of a tail ledger: starts and their fates, stages in use, mined starts, places of death, and the warning.
 
 Nothing here decides; `tails.TailLedger` does.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from holdfast.errors import ConfigError
 from holdfast.guards.stages import TailStage
-from holdfast.records import Array, Start, pack
+from holdfast.records import Array, Episode, Start, pack
 
 USES_KEPT = 8
 """Last uses of a start that are kept in full; `episodes.jsonl` of a run has all."""
@@ -174,19 +174,23 @@ class MinedStage(LiveStage):
     def add(self, found: Sequence[Any], records: dict[str, Record], most: int) -> bool:
         """Take in mined starts and make room for them; return whether anything changed.
 
-        A cured start that is mined again has relapsed. Cured ones make room first, then the oldest.
+        A cured start that is mined again has relapsed; its newest snapshot is the one that is kept. Cured ones make
+        room first, then the oldest.
         """
-        before = [start.id for start in self.starts]
+        before = self.starts
         for entry in found:
             start = as_start(entry, self.type)
             records.setdefault(start.id, Record()).relapse()
-            self.by_id.setdefault(start.id, start)
+            if start.id not in self.by_id or start.snapshot is not None:
+                self.by_id[start.id] = start
         held = list(self.by_id.values())
         spare = sorted(held, key=lambda start: records[start.id].state != "cured")
         for start in spare[: max(len(held) - most, 0)]:
             del self.by_id[start.id]
         self.starts = list(self.by_id.values())
-        return [start.id for start in self.starts] != before
+        return len(before) != len(self.starts) or any(
+            one is not two for one, two in zip(before, self.starts, strict=True)
+        )
 
     def needy(self, records: Mapping[str, Record], most_uses: int) -> list[tuple[int, int, int]]:
         """Return a heap of (need, uses, position) of the uncured starts that are not given up."""
@@ -249,6 +253,81 @@ class Alarm:
         """Restore what changes."""
         self.hits, self.since = int(state["hits"]), int(state["since"])
         self.events = [dict(event) for event in state["events"]]
+
+
+class DeathPlaces:
+    """Where training episodes die, and the starts before the worst of these places.
+
+    A world that keeps the moments before a death puts a start there into `Episode.detail["before"]`, whose id is
+    the place. Deaths of episodes that began at a fresh start are counted; older ones weigh less. A place counts as
+    one of the worst when it is among the `most` heaviest and people would say that it *keeps* happening there.
+    """
+
+    def __init__(self, most: int = 16, half_life: float = 50.0, at_least: float = 2.0) -> None:
+        """Offer at most `most` places of `at_least` deaths; a death weighs half after `half_life` updates."""
+        self.most, self.half_life, self.at_least = most, half_life, at_least
+        self._weights: dict[str, float] = {}
+        self._deaths: dict[str, int] = {}
+        self._update = 0
+
+    def take(self, update: int, episodes: Sequence[Episode]) -> dict[str, Any]:
+        """Count the deaths of an update; return its signals, `starts/mined` with the starts among them.
+
+        A place is offered when somebody died there now and it is one of the worst: what the ledger counts as a relapse.
+        """
+        self._forget(update)
+        found: dict[str, Start] = {}
+        dead = 0
+        for episode in episodes:
+            start = episode.detail.get("before")
+            if start is None or episode.start.snapshot is not None:
+                continue
+            dead += 1
+            self._weights[start.id] = self._weights.get(start.id, 0.0) + 1.0
+            self._deaths[start.id] = self._deaths.get(start.id, 0) + 1
+            found[start.id] = start
+        worst = self.worst()
+        whole = sum(self._weights.values())
+        signals: dict[str, Any] = {
+            "starts/mined": [found[place] for place in worst if place in found],
+            "places/deaths": dead,
+            "places/known": len(self._weights),
+        }
+        if worst:
+            signals["places/worst"] = worst[0]
+            signals["places/worst_share"] = self._weights[worst[0]] / whole
+        return signals
+
+    def worst(self) -> list[str]:
+        """Return the places where it keeps happening, the worst first."""
+        order = sorted(self._weights, key=lambda place: (-self._weights[place], place))
+        return [place for place in order[: self.most] if self._weights[place] >= self.at_least]
+
+    def histogram(self) -> list[dict[str, Any]]:
+        """Return every remembered place with its deaths so far and its present weight, the worst first."""
+        order = sorted(self._weights, key=lambda place: (-self._weights[place], place))
+        return [
+            {"place": place, "deaths": self._deaths[place], "weight": self._weights[place]}
+            for place in order
+        ]
+
+    def _forget(self, update: int) -> None:
+        """Let the weights fall; a place whose weight is next to nothing is forgotten."""
+        factor = 0.5 ** ((update - self._update) / self.half_life)
+        self._update = update
+        self._weights = {p: w * factor for p, w in self._weights.items() if w * factor > 0.01}
+        self._deaths = {place: self._deaths[place] for place in self._weights}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what changes; lists, since places are free text and keys become paths in a checkpoint."""
+        places = [[p, w, self._deaths[p]] for p, w in self._weights.items()]
+        return {"update": self._update, "places": places}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what changes."""
+        self._update = int(state["update"])
+        self._weights = {place: float(weight) for place, weight, _ in state["places"]}
+        self._deaths = {place: int(deaths) for place, _, deaths in state["places"]}
 
 
 def as_start(entry: Start | Mapping[str, Any], kind: str) -> Start:

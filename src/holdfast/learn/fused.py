@@ -19,21 +19,24 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.learn import fused_kernels as kernels
-from holdfast.learn.fused_act import SAMPLE, VALUES, act
+from holdfast.learn.fused_act import SAMPLE, VALUES
 from holdfast.learn.fused_adam import pack
-from holdfast.learn.fused_layout import Layout
+from holdfast.learn.fused_crew import Crew
+from holdfast.learn.fused_layout import Layout, aligned
+from holdfast.learn.fused_loss import NOTES
+from holdfast.learn.fused_order import permutation
 from holdfast.learn.fused_sync import ABORT, SYNC_SIZE
+from holdfast.learn.fused_tiles import ROWS
 from holdfast.learn.learner import Anchor, Index, Learner
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.spec import NetSpec, check_parameters
-from holdfast.parallel import Threads
 from holdfast.records import F32, Array, Rollout
 from holdfast.rng import Streams
 
 LANES = 4
 """Shares of a minibatch: up to four threads give equal results, more take a lane each."""
-SPREAD_FLOPS = 6e6
-"""Work of one forward call from which waking other threads (about 30 us) pays."""
+SPREAD_FLOPS = 1e6
+"""Work of one forward call from which waking other threads (a few us for the caller) pays."""
 
 
 class FusedNet:
@@ -51,24 +54,24 @@ class FusedNet:
         self.threads = max(1, min(threads, self.lanes))
         self.layout = Layout(spec, block)
         layout = self.layout
-        self.theta = np.zeros(layout.size, np.float32)
-        self.m = np.zeros(layout.size, np.float32)
-        self.v = np.zeros(layout.size, np.float32)
-        self.grad = np.zeros(layout.size, np.float32)
+        self.theta = aligned(layout.size)
+        self.m = aligned(layout.size)
+        self.v = aligned(layout.size)
+        self.grad = aligned(layout.size)
         self.step = 0
         self.anchor = np.zeros(0, np.float32)
         self.fisher = np.zeros(0, np.float32)
         self.ewc = 0.0
         self._packed = layout.empty_packed()
-        self._grads = np.zeros((self.lanes, layout.grads_size // 4), np.float32)
-        self._work = np.zeros((self.threads, -(-layout.work_size // 64) * 16 + 16), np.float32)
-        self._positions = np.zeros((self.threads, layout.block + 8), np.int64)
+        self._grads = aligned(self.lanes, layout.grads_size // 4)
+        self._work = aligned(self.threads, -(-layout.work_size // 64) * 16 + 16)
+        self._records = aligned(0, 0)
         self._squares = np.zeros(len(layout.rows), np.float64)
         self._sums = np.zeros((self.lanes, 8), np.float64)
         self._plan = layout.plan.reshape(1)
         self._cuts = layout.cut_rows(self.threads)
         self._flops = 2.0 * layout.size
-        self._waiting: tuple[Threads, int] | None = None
+        self._crew: Crew | None = None
 
     def views(self, flat: F32) -> dict[str, F32]:
         """Return the named parts of a vector laid out like `theta`."""
@@ -89,24 +92,33 @@ class FusedNet:
     ) -> None:
         """Write actions `[n]` or `[n, K]`, log-probabilities `[n]` and values `[n]` of `obs [n, D]`."""
         n = len(obs)
-        flat = actions.reshape(n, -1)
-        args = (
-            mode, self._plan, self.layout.layers, self.layout.segments, self._packed, self._work,
-            _rows(obs), noise, flat.view(np.int32), flat.view(np.float32), log_probs, values,
-        )  # fmt: skip
-        if self.threads == 1 or n * self._flops < SPREAD_FLOPS:
-            act(0, 0, n, *args)
+        if n == 0:
             return
-        cuts = [n * k // self.threads for k in range(self.threads + 1)]
-        self._pool().over(self.threads, lambda k, end: act(k, cuts[k], cuts[end], *args))
-
-    def _pool(self) -> Threads:
-        """Return waiting threads of this process (a fork has none of its parent's)."""
-        pool, owner = self._waiting or (None, 0)
-        if pool is None or owner != os.getpid():
-            pool = Threads(self.threads)
-            self._waiting = pool, os.getpid()
-        return pool
+        floats = (noise, log_probs, values)
+        if (
+            any(x.dtype != np.float32 for x in floats)
+            or actions.itemsize != 4
+            or not all(x.flags.c_contiguous for x in (*floats, actions))
+        ):
+            raise TypeError(
+                "act takes contiguous float32 arrays, and actions as contiguous int32 or float32, not "
+                f"{[str(x.dtype) for x in (noise, actions, log_probs, values)]}. Make them with new_rollout."
+            )
+        flat = actions.reshape(n, -1).view(np.float32)
+        crew = self._crew
+        if crew is None or crew.owner != os.getpid():
+            buffers = (
+                self._plan,
+                self.layout.layers,
+                self.layout.segments,
+                self._packed,
+                self._work,
+            )
+            crew = self._crew = Crew(self.threads - 1, buffers)
+        part = n
+        if self.threads > 1 and n * self._flops >= SPREAD_FLOPS:
+            part = -(-n // (2 * self.threads * ROWS)) * ROWS
+        crew.act(mode, min(part, self.layout.block), _rows(obs), noise, flat, log_probs, values)
 
     def values(self, obs: F32) -> F32:
         """Return the values `[n]` of `obs [n, D]`."""
@@ -145,17 +157,21 @@ class FusedNet:
             options[key] = value
         count = rollout.steps * rollout.slots
         actions = rollout.actions.reshape(count, -1)
+        width = -(-(NOTES + actions.shape[1]) // 4) * 4
+        if self._records.shape != (count, width):
+            self._records = aligned(count, width)
         sync = np.zeros(SYNC_SIZE, np.int64)
         out = np.zeros(len(kernels.OUT) + 1, np.float64)
         layout = self.layout
         args = (
             self._plan, layout.layers, layout.rows, self._cuts, layout.segments, options,
             self.theta, self.m, self.v, self.grad, self._squares, self.anchor, self.fisher,
-            self._packed, self._grads, self._work, self._positions,
+            self._packed, self._grads, self._work,
             _rows(rollout.obs[:-1].reshape(count, -1)),
-            actions.view(np.int32), actions.view(np.float32),
+            actions.view(np.float32),
             rollout.log_probs.reshape(count), rollout.values[:-1].reshape(count),
             rollout.advantages.reshape(count), rollout.returns.reshape(count),
+            self._records,
             np.ascontiguousarray(order, np.int32), np.ascontiguousarray(borders, np.int64),
             self._sums, sync, out,
         )  # fmt: skip
@@ -317,6 +333,7 @@ def compile_kernels() -> float:
                 rollout.values[0])  # fmt: skip
         order = np.zeros((1, 2), np.int32)
         net.update(rollout, order, np.array([0, 2], np.int64), lr=0.0, clip=0.2)
+        permutation(np.random.default_rng(0), order[0])
         took = time.perf_counter() - start
         done.set()
         return took

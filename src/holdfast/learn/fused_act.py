@@ -17,6 +17,8 @@ from holdfast.learn.fused_simd import (
     largest,
     load,
     peek,
+    poke,
+    poke_int,
     store,
     total,
     upper_of,
@@ -24,7 +26,10 @@ from holdfast.learn.fused_simd import (
 from holdfast.learn.fused_tiles import product
 
 SAMPLE, BEST, VALUES = range(3)
-"""What `act` does: sample from the noise; take the best action; only values."""
+"""What a job asks for: sample from the noise; take the best action; only values."""
+
+MODE, ROWS, PART, OBS, NOISE, ACTIONS, LOG_PROBS, VALUES_OUT, JOB = range(9)
+"""What a job says; `ROWS` are dealt out in runs of `PART`."""
 
 ZERO = np.float32(0.0)
 HALF_LOG_2PI = 0.9189385332046727
@@ -42,45 +47,41 @@ def forward(first, last, layers, packed, work, rows):
 
 
 @kernel
-def act(
-    worker, lo, hi, mode, plans, layers, segments, packed, work,
-    obs, noise, picks, moves, log_probs, values,
-):  # fmt: skip
-    """Write actions, log-probabilities and values of rows `lo..hi-1` of `obs [n, D]`.
+def act_rows(worker, lo, hi, job, plans, layers, segments, packed, work):
+    """Write actions, log-probabilities and values of rows `lo..hi-1` of a job; `worker` chooses the row of `work`.
 
-    `worker` chooses the row of `work`; `noise [n, K]` is uniform for discrete actions and standard
-    normal for Gaussian ones. `picks [n, K]` and `moves [n, K]` are the int32 and float32 views of
-    the same actions. A choice is the first whose cumulated weight reaches noise * total.
+    `job [JOB]` holds the mode and byte addresses of obs `[n, D]`, noise `[n, K]` (uniform for discrete actions,
+    standard normal for Gaussian ones), actions `[n, K]` (int32 or float32), log-probabilities and values `[n]`.
+    A choice is the first whose cumulated weight reaches noise * total.
     """
     plan = plans[0]
     at_work = address(work) + 4 * work.shape[1] * worker
     at_packed = address(packed)
     source = at_work + layers[0].source
-    data = address(obs)
+    mode, wide = job[MODE], 4 * plan.actions
     for start in range(lo, hi, plan.block):
         rows = min(plan.block, hi - start)
         for r in range(rows):
-            copy_row(
-                data + 4 * plan.inputs * (start + r), plan.inputs, source + r * plan.source_row
-            )
+            row = job[OBS] + 4 * plan.inputs * (start + r)
+            copy_row(row, plan.inputs, source + r * plan.source_row)
         if mode != VALUES or plan.nets == 1:
             forward(0, plan.policy_layers, layers, at_packed, at_work, rows)
             if mode != VALUES:
                 for r in range(rows):
                     z = at_work + plan.logits + r * plan.logits_row
                     e = at_work + plan.exps + r * plan.exps_row
+                    noise = job[NOISE] + wide * (start + r)
+                    to = job[ACTIONS] + wide * (start + r)
                     if plan.gaussian:
-                        log_probs[start + r] = _act_gaussian(
-                            z, mode, plan, at_packed, noise[start + r], moves[start + r]
-                        )
+                        log_prob = _act_gaussian(z, mode, plan, at_packed, noise, to)
                     else:
-                        log_probs[start + r] = _act_discrete(
-                            z, e, mode, segments, noise[start + r], picks[start + r]
-                        )
+                        log_prob = _act_discrete(z, e, mode, segments, noise, to)
+                    poke(job[LOG_PROBS] + 4 * (start + r), log_prob)
         if plan.nets == 2:
             forward(plan.policy_layers, plan.layers, layers, at_packed, at_work, rows)
         for r in range(rows):
-            values[start + r] = peek(at_work + plan.values + r * plan.values_row)
+            value = peek(at_work + plan.values + r * plan.values_row)
+            poke(job[VALUES_OUT] + 4 * (start + r), value)
 
 
 @kernel
@@ -109,12 +110,12 @@ def _act_discrete(z, e, mode, segments, noise, picks):
             last = ZERO
             for k in range(choices):
                 last += peek(to + 4 * k)
-            goal = noise[d] * last
+            goal = peek(noise + 4 * d) * last
             reached = peek(to)
             while pick < choices - 1 and reached < goal:
                 pick += 1
                 reached += peek(to + 4 * pick)
-        picks[d] = pick
+        poke_int(picks + 4 * d, pick)
         log_prob += peek(at + 4 * pick) - highest - np.float32(math.log(weight))
     return log_prob
 
@@ -125,7 +126,7 @@ def _act_gaussian(z, mode, plan, packed, noise, moves):
     log_prob = ZERO
     for j in range(plan.actions):
         log_std = peek(packed + plan.log_std + 4 * j)
-        u = ZERO if mode == BEST else noise[j]
-        moves[j] = peek(z + 4 * j) + np.float32(math.exp(log_std)) * u
+        u = ZERO if mode == BEST else peek(noise + 4 * j)
+        poke(moves + 4 * j, peek(z + 4 * j) + np.float32(math.exp(log_std)) * u)
         log_prob -= np.float32(0.5) * u * u + log_std + np.float32(HALF_LOG_2PI)
     return log_prob

@@ -27,6 +27,7 @@ from holdfast.learn.fused_loss import (
     ADVANTAGE,
     ENTROPY,
     KL,
+    NOTES,
     OLD_LOGP,
     OLD_VALUE,
     RETURN,
@@ -91,12 +92,11 @@ def _backward(first, last, layers, packed, work, grads, rows, mode):
 
 @kernel
 def _policy_block(
-    rows, plan, segments, settings, mean, scale, count, packed, work, grads, fresh,
-    positions, picks, moves, sums,
+    rows, plan, segments, settings, mean, scale, count, packed, work, grads, fresh, sums
 ):  # fmt: skip
     """Turn the policy head's outputs of a block into derivatives of the loss."""
     column = 4 * plan.block
-    scratch = work + plan.scratch
+    scratch, actions = work + plan.scratch, work + plan.staged
     z, e = work + plan.logits, work + plan.exps
     share = np.float32(1.0 / count)
     clip = np.float32(settings.clip)
@@ -108,8 +108,8 @@ def _policy_block(
         inverse = packed + plan.inverse_std
         vectors = plan.logits_vectors
         gaussian_rows(
-            z, plan.logits_row, e, plan.exps_row, rows, vectors, moves, positions, inverse,
-            constant, scratch, column,
+            z, plan.logits_row, e, plan.exps_row, rows, vectors, actions, plan.actions,
+            inverse, constant, scratch, column,
         )  # fmt: skip
         sums[ENTROPY] += rows * (logs + plan.actions * GAUSSIAN_ENTROPY)
         surrogate(rows, clip, mean, scale, share, scratch, column, sums)
@@ -118,15 +118,13 @@ def _policy_block(
             grads + plan.grad_log_std, fresh, scratch, column,
         )  # fmt: skip
         return
-    softmax_rows(
-        z, plan.logits_row, e, plan.exps_row, rows, picks, positions, segments, scratch, column
-    )
+    softmax_rows(z, plan.logits_row, e, plan.exps_row, rows, actions, segments, scratch, column)
     sums[ENTROPY] += categorical_samples(rows, segments, scratch, column)
     surrogate(rows, clip, mean, scale, share, scratch, column, sums)
     bonus = np.float32(settings.entropy / count)
     softmax_slopes(
-        z, plan.logits_row, e, plan.exps_row, rows, picks, positions, segments, bonus,
-        scratch, column,
+        z, plan.logits_row, e, plan.exps_row, rows, actions, segments, bonus, scratch,
+        column,
     )  # fmt: skip
 
 
@@ -145,42 +143,51 @@ def _value_block(rows, plan, settings, count, work, sums):
 
 
 @kernel
+def _write_records(lo, hi, log_probs, advantages, returns, values, actions, records):
+    """Put what the loss needs of samples `lo..hi-1` side by side: a cache line each, not one an array."""
+    size = actions.shape[1]
+    for n in range(lo, hi):
+        records[n, OLD_LOGP] = log_probs[n]
+        records[n, ADVANTAGE] = advantages[n]
+        records[n, RETURN] = returns[n]
+        records[n, OLD_VALUE] = values[n]
+        for k in range(size):
+            records[n, NOTES + k] = actions[n, k]
+
+
+@kernel
 def _lane(
-    plan, layers, segments, settings, mean, scale, count, packed, work, grads, positions,
-    obs, picks, moves, log_probs, values, advantages, returns, order, start, end, sums,
+    plan, layers, segments, settings, mean, scale, count, packed, work, grads, obs, records,
+    order, start, end, threads, sums,
 ):  # fmt: skip
     """Write the gradients and sums of the samples `order[start:end]`, a part of a minibatch of `count`."""
     column = 4 * plan.block
-    scratch = work + plan.scratch
-    data = address(obs)
+    scratch, actions = work + plan.scratch, work + plan.staged
+    data, notes = address(obs), address(records)
+    width = 4 * records.shape[1]
     first_source = work + layers[0].source
     for lo in range(start, end, plan.block):
         rows = min(plan.block, end - lo)
         for r in range(rows):
             n = order[lo + r]
-            positions[r] = n
             copy_row(data + 4 * plan.inputs * n, plan.inputs, first_source + r * plan.source_row)
-            poke(scratch + OLD_LOGP * column + 4 * r, log_probs[n])
-            poke(scratch + ADVANTAGE * column + 4 * r, advantages[n])
-            poke(scratch + RETURN * column + 4 * r, returns[n])
-            poke(scratch + OLD_VALUE * column + 4 * r, values[n])
-        # While this block is computed, fetch the next one: of this lane, or of its next minibatch.
-        ahead = lo + plan.block if lo + plan.block < end else start + count
+            for k in range(NOTES):
+                poke(scratch + k * column + 4 * r, peek(notes + width * n + 4 * k))
+            copy_row(notes + width * n + 4 * NOTES, plan.actions, actions + 4 * plan.actions * r)
+        # While this block is computed, fetch the next one: of this lane, or of the lane that this thread
+        # takes next if all are equally fast.
+        ahead = lo + plan.block if lo + plan.block < end else start + threads * (end - start)
         for k in range(ahead, min(ahead + plan.block, order.size)):
             n = order[k]
             for line in range(data + 4 * plan.inputs * n, data + 4 * plan.inputs * (n + 1), 64):
                 prefetch(line)
             prefetch(data + 4 * plan.inputs * (n + 1) - 4)
-            prefetch(address(log_probs) + 4 * n)
-            prefetch(address(advantages) + 4 * n)
-            prefetch(address(returns) + 4 * n)
-            prefetch(address(values) + 4 * n)
-            prefetch(address(picks) + 4 * picks.shape[1] * n)
+            prefetch(notes + width * n)
         mode = SET if lo == start else ADD
         forward(0, plan.policy_layers, layers, packed, work, rows)
         _policy_block(
             rows, plan, segments, settings, mean, scale, count, packed, work, grads, lo == start,
-            positions, picks, moves, sums,
+            sums,
         )  # fmt: skip
         if plan.nets == 1:
             _value_block(rows, plan, settings, count, work, sums)
@@ -216,12 +223,13 @@ def _standardise(advantages, order, wanted):
 @kernel
 def update(
     thread, threads, plans, layers, rows, cuts, segments, options,
-    theta, m, v, grad, squares, anchor, fisher, packed, grads, work, positions,
-    obs, picks, moves, log_probs, values, advantages, returns, order, borders,
+    theta, m, v, grad, squares, anchor, fisher, packed, grads, work,
+    obs, actions, log_probs, values, advantages, returns, records, order, borders,
     lane_sums, sync, out,
 ):  # fmt: skip
     """Make all gradient steps; return 0, or 1 when the call was aborted.
 
+    `actions [n, K]` are float32 whatever their bits mean, `records [n, NOTES + K or more]` is scratch,
     `order [epochs, S]` are flat positions in the rollout, `borders [M+1]` cut each epoch into
     minibatches, `out [7]` receives the sums of `OUT` and the number of steps.
     """
@@ -235,6 +243,13 @@ def update(
     minibatch = 0
     step = settings.step
     stopped = False
+    samples = advantages.size
+    _write_records(
+        samples * thread // threads, samples * (thread + 1) // threads,
+        log_probs, advantages, returns, values, actions, records,
+    )  # fmt: skip
+    if barrier(at_sync, threads):
+        return 1
     for epoch in range(order.shape[0]):
         for b in range(borders.size - 1):
             first, count = borders[b], borders[b + 1] - borders[b]
@@ -253,8 +268,8 @@ def update(
                     grads[lane, :] = ZERO
                 _lane(
                     plan, layers, segments, settings, mean, scale, count, at_packed, at_work,
-                    at_grads + lane * lane_bytes, positions[thread], obs, picks, moves, log_probs,
-                    values, advantages, returns, order[epoch], start, end, lane_sums[lane],
+                    at_grads + lane * lane_bytes, obs, records, order[epoch], start, end,
+                    threads, lane_sums[lane],
                 )  # fmt: skip
             minibatch += 1
             if barrier(at_sync, threads):

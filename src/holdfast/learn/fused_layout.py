@@ -85,6 +85,7 @@ PLAN = np.dtype(
             "exps",
             "exps_row",
             "scratch",
+            "staged",
             "log_std",
             "inverse_std",
             "grad_log_std",
@@ -97,8 +98,26 @@ PLAN = np.dtype(
 """What is not per layer; `values` is the byte offset of the value of row 0 in `work`."""
 
 
+LINE = 64
+"""Bytes of a cache line."""
+
+
 def _up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
+
+
+def _stride(columns: int) -> int:
+    """Bytes from row to row: an odd number of cache lines, so that a column of rows spreads over the cache."""
+    lines = _up(4 * columns, LINE) // LINE
+    return 4 * _up(columns, 8) if lines == 1 else LINE * (lines | 1)
+
+
+def aligned(*shape: int) -> F32:
+    """Return float32 zeros that start on a cache line."""
+    size = int(np.prod(shape))
+    raw = np.zeros(size + LINE // 4, np.float32)
+    first = -raw.ctypes.data % LINE // 4
+    return raw[first : first + size].reshape(shape)
 
 
 class Layout:
@@ -137,7 +156,7 @@ class Layout:
 
     def empty_packed(self) -> F32:
         """Return the packed buffer with its padding set; the kernels write only what is not padding."""
-        packed = np.zeros(self.packed_size // 4, np.float32)
+        packed = aligned(self.packed_size // 4)
         if self.spec.action != "gaussian":
             head = self.layers[int(self.plan["policy_layers"]) - 1]
             first = int(head["bias"]) // 4
@@ -177,7 +196,7 @@ class Layout:
 
     def _place(self) -> None:
         spec, block = self.spec, self.block
-        source_row = 4 * _up(spec.obs_size, 8)
+        source_row = _stride(spec.obs_size)
         source = self._take_work(block * source_row // 4)
         trunks = ["trunk"] if spec.shared else ["pi", "vf"]
         base, ends = self._work, []
@@ -219,6 +238,7 @@ class Layout:
         exps = self._take_work(block * self.head_columns)
         columns = SEGMENTS + SEGMENT_COLUMNS * len(self.segments)
         scratch = self._take_work(columns * block)
+        staged = self._take_work(spec.noise_size * block)
         self._work += 256  # the last tile's rows may pass the end of a block
         log_std = self._packed
         self._packed += 8 * self.head_columns
@@ -247,7 +267,7 @@ class Layout:
             "logits": heads["logits"][0], "logits_row": heads["logits"][1],
             "logits_vectors": self.head_columns // 8,
             "values": heads["values"][0], "values_row": heads["values"][1],
-            "exps": exps, "exps_row": exps_row, "scratch": scratch,
+            "exps": exps, "exps_row": exps_row, "scratch": scratch, "staged": staged,
             "log_std": log_std, "inverse_std": log_std + 4 * self.head_columns,
             "grad_log_std": grad_log_std, "inputs": spec.obs_size, "source_row": source_row,
             "actions": spec.noise_size,
@@ -268,12 +288,13 @@ class Layout:
     ) -> tuple[int, int]:
         """Add a layer of `parts` (name, row of the tensor, padded row); return where its output lies."""
         columns, source_columns = _up(outputs, 8), _up(inputs, 8)
-        out_row = 4 * _up(max(columns, _up(outputs, 6)), 8)
+        out_row = _stride(max(columns, _up(outputs, 6)))
         out = self._take_work((self.block + 6) * out_row // 4)
         forward = self._packed
         bias = forward + 4 * inputs * columns
-        backward = -1 if first else bias + 4 * columns
-        self._packed = bias + 4 * columns + (0 if first else 4 * outputs * source_columns)
+        backward = -1 if first else _up(bias + 4 * columns, LINE)
+        end = bias + 4 * columns if first else backward + 4 * outputs * source_columns
+        self._packed = _up(end, LINE)
         grad, grad_row = self._grads, 4 * source_columns
         grad_bias = grad + grad_row * _up(outputs, 6)
         self._grads = _up(grad_bias + 4 * columns, 64)

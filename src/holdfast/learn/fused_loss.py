@@ -22,6 +22,7 @@ from holdfast.learn.fused_simd import (
     log,
     lower_of,
     peek,
+    peek_int,
     poke,
     splat,
     store,
@@ -35,6 +36,8 @@ LOWEST = np.float32(-1e30)
 
 # Columns of float32 [block] in a thread's scratch; four more per segment follow.
 OLD_LOGP, ADVANTAGE, RETURN, OLD_VALUE, VALUE, LOGP, SLOPE, SEGMENTS = range(8)
+NOTES = 4
+"""The first columns come from the rollout."""
 TOTAL, WEIGHTED, CHOSEN, SHIFT = range(4)
 SEGMENT_COLUMNS = 4
 
@@ -43,10 +46,11 @@ POLICY_LOSS, VALUE_LOSS, ENTROPY, KL, CLIPPED, SUMS = range(6)
 
 
 @kernel
-def softmax_rows(z, z_row, e, e_row, rows, actions, positions, segments, scratch, column):
+def softmax_rows(z, z_row, e, e_row, rows, actions, segments, scratch, column):
     """Replace logits by logits minus their maximum, write exp of that to `e`, and fill per segment:
-    TOTAL = sum exp, WEIGHTED = sum exp * shifted logit, CHOSEN = shifted logit of the action."""
-    for d in range(segments.shape[0]):
+    TOTAL = sum exp, WEIGHTED = sum exp * shifted logit, CHOSEN = shifted logit of the action (`actions` is the address of int32 [rows, segments])."""
+    size = segments.shape[0]
+    for d in range(size):
         first, vectors = segments[d, 0], segments[d, 2]
         out = scratch + (SEGMENTS + SEGMENT_COLUMNS * d) * column
         for r in range(rows):
@@ -67,7 +71,9 @@ def softmax_rows(z, z_row, e, e_row, rows, actions, positions, segments, scratch
                 t = fma(w, v, t)
             poke(out + TOTAL * column + 4 * r, total(s))
             poke(out + WEIGHTED * column + 4 * r, total(t))
-            poke(out + CHOSEN * column + 4 * r, peek(at + 4 * actions[positions[r], d]))
+            poke(
+                out + CHOSEN * column + 4 * r, peek(at + 4 * peek_int(actions + 4 * (r * size + d)))
+            )
         for r in range(rows, (rows + 7) // 8 * 8):
             poke(out + TOTAL * column + 4 * r, ONE)
             poke(out + WEIGHTED * column + 4 * r, ZERO)
@@ -97,10 +103,11 @@ def categorical_samples(rows, segments, scratch, column):
 
 
 @kernel
-def softmax_slopes(z, z_row, e, e_row, rows, actions, positions, segments, bonus, scratch, column):
+def softmax_slopes(z, z_row, e, e_row, rows, actions, segments, bonus, scratch, column):
     """Replace the shifted logits by the derivative of the loss; `bonus` is ent_coef / samples."""
     weight = fill(bonus)
-    for d in range(segments.shape[0]):
+    size = segments.shape[0]
+    for d in range(size):
         first, vectors = segments[d, 0], segments[d, 2]
         out = scratch + (SEGMENTS + SEGMENT_COLUMNS * d) * column
         for r in range(rows):
@@ -113,20 +120,22 @@ def softmax_slopes(z, z_row, e, e_row, rows, actions, positions, segments, bonus
                 p = load(of + 32 * k) * inverse
                 # d entropy / d z = -p (log p + entropy)
                 store(at + 32 * k, p * (weight * (load(at + 32 * k) + shift) - g))
-            chosen = at + 4 * actions[positions[r], d]
+            chosen = at + 4 * peek_int(actions + 4 * (r * size + d))
             poke(chosen, peek(chosen) + peek(scratch + SLOPE * column + 4 * r))
 
 
 @kernel
 def gaussian_rows(
-    z, z_row, e, e_row, rows, vectors, actions, positions, inverse_std, constant, scratch, column
+    z, z_row, e, e_row, rows, vectors, actions, size, inverse_std, constant, scratch, column
 ):
-    """Write u = (action - mean) / std to `e` and LOGP = constant - sum u^2 / 2."""
-    size = actions.shape[1]
+    """Write u = (action - mean) / std to `e` and LOGP = constant - sum u^2 / 2.
+
+    `actions` is the address of float32 `[rows, size]`.
+    """
     for r in range(rows):
-        at, to, n = z + r * z_row, e + r * e_row, positions[r]
+        at, to = z + r * z_row, e + r * e_row
         for j in range(size):
-            poke(to + 4 * j, actions[n, j])
+            poke(to + 4 * j, peek(actions + 4 * (r * size + j)))
         s = fill(ZERO)
         for k in range(vectors):
             u = (load(to + 32 * k) - load(at + 32 * k)) * load(inverse_std + 32 * k)

@@ -1,4 +1,4 @@
-"""A barrier between Python threads inside compiled code, from LLVM atomics alone.
+"""A barrier and other meeting points of Python threads inside compiled code, from LLVM atomics alone.
 
 No threading layer takes part, so it works beside any other Numba code and in forked processes. A
 waiting thread spins briefly, then yields, then sleeps, so that a machine with more threads than
@@ -40,7 +40,7 @@ def _pointer(builder: Any, at: Any) -> Any:
 
 
 @vector_op
-def _add(typing: Any, at: Any, amount: Any) -> Any:
+def add(typing: Any, at: Any, amount: Any) -> Any:
     """Add to the int64 at byte address `at`; return what it was."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -50,7 +50,7 @@ def _add(typing: Any, at: Any, amount: Any) -> Any:
 
 
 @vector_op
-def _read(typing: Any, at: Any) -> Any:
+def read(typing: Any, at: Any) -> Any:
     """Return the int64 at byte address `at`, and see all that its writer wrote before."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -60,7 +60,7 @@ def _read(typing: Any, at: Any) -> Any:
 
 
 @vector_op
-def _write(typing: Any, at: Any, value: Any) -> Any:
+def write(typing: Any, at: Any, value: Any) -> Any:
     """Write the int64 at byte address `at` after all earlier writes."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -71,7 +71,29 @@ def _write(typing: Any, at: Any, value: Any) -> Any:
 
 
 @vector_op
-def _pause(typing: Any) -> Any:
+def exchange(typing: Any, at: Any, value: Any) -> Any:
+    """Write the int64 at byte address `at`; return what it was."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.atomic_rmw("xchg", _pointer(builder, args[0]), args[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@vector_op
+def replace(typing: Any, at: Any, old: Any, new: Any) -> Any:
+    """Write `new` to byte address `at` if that holds `old`; return whether it did."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = _pointer(builder, args[0])
+        pair = builder.cmpxchg(pointer, args[1], args[2], "seq_cst", "seq_cst")
+        return builder.extract_value(pair, 1)
+
+    return types.boolean(types.int64, types.int64, types.int64), emit
+
+
+@vector_op
+def pause(typing: Any) -> Any:
     """Tell the core that this is a spin loop."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -84,14 +106,25 @@ def _pause(typing: Any) -> Any:
     return types.void(), emit
 
 
-_yield: Any = types.ExternalFunction("sched_yield", types.int32())
+yield_core: Any = types.ExternalFunction("sched_yield", types.int32())
 _sleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
+
+
+@kernel
+def rest(waits):
+    """Let a little time pass, more the longer one has waited."""
+    if waits < _SPINS:
+        pause()
+    elif waits < _SPINS + _YIELDS:
+        yield_core()
+    else:
+        _sleep(_SLEEP_US)
 
 
 @kernel
 def ticket(sync):
     """Return 0, 1, 2, ... : each number to one caller only."""
-    return _add(sync + 8 * _TICKETS, 1)
+    return add(sync + 8 * _TICKETS, 1)
 
 
 @kernel
@@ -99,20 +132,15 @@ def barrier(sync, threads):
     """Return 0 when all `threads` have arrived, 1 when the call was aborted."""
     if threads == 1:
         return 0
-    generation = _read(sync + 64)
-    if _add(sync, 1) == threads - 1:
-        _write(sync, 0)
-        _write(sync + 64, generation + 1)
-        return _read(sync + 8 * ABORT)
+    generation = read(sync + 64)
+    if add(sync, 1) == threads - 1:
+        write(sync, 0)
+        write(sync + 64, generation + 1)
+        return read(sync + 8 * ABORT)
     waits = 0
-    while _read(sync + 64) == generation:
-        if _read(sync + 8 * ABORT) != 0:
+    while read(sync + 64) == generation:
+        if read(sync + 8 * ABORT) != 0:
             return 1
         waits += 1
-        if waits < _SPINS:
-            _pause()
-        elif waits < _SPINS + _YIELDS:
-            _yield()
-        else:
-            _sleep(_SLEEP_US)
-    return _read(sync + 8 * ABORT)
+        rest(waits)
+    return read(sync + 8 * ABORT)

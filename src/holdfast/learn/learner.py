@@ -4,7 +4,7 @@ One update of the loop:
 
     learner.begin(rollout)            draw the action noise of the whole rollout
     learner.act(rollout, t)           normalise obs[t], write action, log-probability and value
-    learner.values_of(obs)            value of observations outside the rollout (cut episodes)
+    learner.end(rollout, t, over, x)  episodes ended in step t: value the last observations of those that were cut
     learner.update(rollout)           bootstrap, advantages, minibatches, gradient steps; metrics
 
 Actions are sampled from noise that NumPy drew beforehand, minibatches are index permutations that NumPy
@@ -23,12 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import ConfigError, nearest
+from holdfast.learn.fused_order import permutation
 from holdfast.learn.normalise import ObsNorm, RewardNorm
 from holdfast.learn.options import LearnerConfig
-from holdfast.learn.policy import Policy, to_box
+from holdfast.learn.policy import Policy, make_policy, to_box
 from holdfast.learn.returns import explained_variance, gae
 from holdfast.learn.spec import NetSpec, initial_parameters
-from holdfast.records import F32, Array, Rollout
+from holdfast.records import F32, Array, Bools, Rollout
 from holdfast.rng import Streams
 
 Index = npt.NDArray[np.int32]
@@ -61,7 +62,7 @@ class Learner(ABC):
     ) -> None:
         self.spec, self.config, self.streams, self.name = spec, config, streams, name
         self.threads = config.threads or os.cpu_count() or 1
-        self.norm = ObsNorm(spec.obs_size) if config.normalise_obs else None
+        self.norm = ObsNorm(spec.obs_size) if config.normalise_obs and not spec.picture else None
         self.reward_norm = RewardNorm(slots, config.gamma) if config.normalise_rewards else None
         self.settings = {
             "lr": config.lr,
@@ -70,7 +71,12 @@ class Learner(ABC):
             "clip": config.clip,
         }
         self.anchor: Anchor | None = None
-        self.load_parameters(initial_parameters(spec, streams[f"{name}/init"], config.log_std))
+        self.load_parameters(self.first_parameters())
+
+    def first_parameters(self) -> dict[str, F32]:
+        """Draw what the network begins with."""
+        rng = self.streams[f"{self.name}/init"]
+        return initial_parameters(self.spec, rng, self.config.log_std)
 
     def new_rollout(self, slots: int) -> Rollout:
         """Return empty arrays of the right shapes for `slots` slots."""
@@ -79,11 +85,16 @@ class Learner(ABC):
             self.config.steps,
             slots,
             (spec.obs_size,),
-            np.float32,
+            spec.obs_dtype,
             spec.action_shape,
             spec.action_dtype,
             spec.noise_size,
+            spec.stack - 1,
+            spec.memory_floats,
         )
+
+    def restart(self) -> None:  # noqa: B027 (a learner that carries nothing has nothing to forget)
+        """Forget what was carried from earlier steps: new episodes begin in every slot."""
 
     def begin(self, rollout: Rollout) -> None:
         """Draw the noise of all actions of the coming rollout."""
@@ -102,17 +113,42 @@ class Learner(ABC):
         self._forward(obs, rollout.noise[t], actions, rollout.log_probs[t], rollout.values[t])
         return to_box(self.spec, actions) if self.spec.action == "gaussian" else actions
 
+    def end(self, rollout: Rollout, t: int, over: Bools, final_obs: Array) -> None:
+        """Note that the episodes of the slots in `over [N]` ended in step t; write `final_values` of the cut ones.
+
+        `final_obs [N, ...]` are the last observations of the old episodes.
+        """
+        cut = np.flatnonzero(rollout.truncations[t])
+        if len(cut):
+            rollout.final_values[t, cut] = self.values_of(final_obs[cut].reshape(len(cut), -1))
+
     def values_of(self, obs: Array) -> F32:
-        """Return the value of raw observations `[n, D]`."""
+        """Return the value of raw observations `[n, D]`, each seen alone, as the first of an episode."""
+        if self.spec.picture:
+            return self._values(obs)
         rows = np.asarray(obs, np.float32)
         return self._values(self.norm.apply(rows) if self.norm is not None else rows)
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Learn from the rollout; return the update's metrics."""
-        config = self.config
-        rollout.values[-1] = self.values_of(rollout.obs[-1])
         if self.reward_norm is not None:
             self.reward_norm.apply_in_place(rollout)
+        self._targets(rollout)
+        mask = rollout.mask[:-1]
+        rows = np.flatnonzero(mask).astype(np.int32)
+        metrics = self._optimise(rollout, *self._batches(rollout, rows)) if len(rows) > 1 else {}
+        if self.norm is not None:
+            self.norm.merge()
+        metrics["explained_variance"] = explained_variance(rollout.values, rollout.returns, mask)
+        metrics["samples"] = float(len(rows))
+        metrics["masked_share"] = 1.0 - len(rows) / mask.size
+        metrics.update(self.settings)
+        return metrics
+
+    def _targets(self, rollout: Rollout) -> None:
+        """Write advantages and returns."""
+        config = self.config
+        rollout.values[-1] = self._bootstrap(rollout)
         gae(
             rollout.rewards,
             rollout.values,
@@ -124,17 +160,15 @@ class Learner(ABC):
             rollout.advantages,
             rollout.returns,
         )
-        mask = rollout.mask[:-1]
-        fit = explained_variance(rollout.values, rollout.returns, mask)
-        rows = np.flatnonzero(mask).astype(np.int32)
-        metrics = self._optimise(rollout, *self.minibatches(rows)) if len(rows) > 1 else {}
+
+    def _bootstrap(self, rollout: Rollout) -> F32:
+        """Return the value of the observations after the last step."""
+        return self.values_of(rollout.obs[-1])
+
+    def rest(self) -> None:
+        """Leave the rollout unused: nothing of it enters the learner's state."""
         if self.norm is not None:
-            self.norm.merge()
-        metrics["explained_variance"] = fit
-        metrics["samples"] = float(len(rows))
-        metrics["masked_share"] = 1.0 - len(rows) / mask.size
-        metrics.update(self.settings)
-        return metrics
+            self.norm.drop()
 
     def minibatches(self, rows: Index) -> tuple[Index, npt.NDArray[np.int64]]:
         """Return `[epochs, S]` shuffled sample positions and the borders `[M+1]` of the minibatches.
@@ -143,10 +177,14 @@ class Learner(ABC):
         left with too few samples to normalise.
         """
         rng = self.streams[f"{self.name}/minibatches"]
-        order = np.stack([rng.permutation(rows) for _ in range(self.config.epochs)])
+        order = np.stack([permutation(rng, rows) for _ in range(self.config.epochs)])
         count = max(1, round(len(rows) / self.config.minibatch))
         borders = np.arange(count + 1, dtype=np.int64) * len(rows) // count
         return order, borders
+
+    def _batches(self, rollout: Rollout, rows: Index) -> tuple[Index, npt.NDArray[np.int64]]:
+        """Return the order in which `_optimise` goes over the rollout, and the borders of its minibatches."""
+        return self.minibatches(rows)
 
     def policy(self) -> Policy:
         """Return a frozen copy of what the learner plays now."""
@@ -154,7 +192,7 @@ class Learner(ABC):
         if self.norm is not None:
             norm = ObsNorm(self.spec.obs_size)
             norm.load_state_dict(self.norm.state_dict())
-        return Policy(self.spec, self.parameters(), norm)
+        return make_policy(self.spec, self.parameters(), norm)
 
     def protect(self, anchor: Anchor | None) -> None:
         """Add `weight * fisher * (parameter - value)` to every gradient from now on; None ends it."""
@@ -236,12 +274,34 @@ def make_learner(
     spec: NetSpec, config: LearnerConfig, streams: Streams, slots: int, name: str = "policy"
 ) -> Learner:
     """Return the learner that `config.kind` asks for; `auto` is fused wherever that can be."""
-    if config.kind == "torch" or (
-        config.kind == "auto" and max(spec.hidden, default=0) > FUSED_WIDTH
-    ):
+    obstacle = not_fused(spec, config)
+    if config.kind == "vtrace":
+        from holdfast.learn.vtrace import VTraceLearner
+
+        return VTraceLearner(spec, config, streams, slots, name)
+    wide = max(spec.hidden, default=0) > FUSED_WIDTH
+    if config.kind == "torch" or (config.kind == "auto" and (obstacle or wide)):
         from holdfast.learn.ppo import TorchLearner
 
         return TorchLearner(spec, config, streams, slots, name)
+    if obstacle:
+        raise ConfigError(
+            f"learner.kind = 'fused' cannot have {obstacle}. Type: --learner.kind torch"
+        )
     from holdfast.learn.fused import FusedLearner
 
     return FusedLearner(spec, config, streams, slots, name)
+
+
+def not_fused(spec: NetSpec, config: LearnerConfig) -> str:
+    """Return what the compiled kernels do not have, as a setting; empty if they can do it all."""
+    obstacles = {
+        f"net = '{spec.trunk}'": spec.trunk != "mlp",
+        f"memory = '{spec.memory}'": spec.memory != "none",
+        "noisy = true": spec.noisy,
+        f"optimiser = '{config.optimiser}'": config.optimiser != "adam",
+        f"accumulate = {config.accumulate}": config.accumulate > 1,
+        "compile = true": config.compile,
+        "bfloat16 = true": config.bfloat16,
+    }
+    return next((words for words, found in obstacles.items() if found), "")

@@ -1,45 +1,103 @@
-"""Torch modules whose parameter names are those of `spec.py`."""
+"""Torch modules whose parameter names are those of `spec.py`.
+
+MLP                     pi, vf (or one trunk) -> pi_out, vf_out
+pictures, or a memory   trunk (-> core) -> pi_out, vf_out
+"""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.learn.spec import NetSpec
+from holdfast.learn.convs import make_trunk
+from holdfast.learn.layers import Dense
+from holdfast.learn.memory import make_core
+from holdfast.learn.noisy import NoisyLinear
+from holdfast.learn.spec import NetSpec, initial_parameters
+from holdfast.records import F32
 
 
 class ActorCritic(nn.Module):
-    """MLP policy and value, with separate trunks or a shared one."""
+    """Policy and value, with separate trunks or a shared one."""
 
     def __init__(self, spec: NetSpec) -> None:
         super().__init__()
         self.spec = spec
         self.activation = torch.tanh if spec.activation == "tanh" else torch.relu
-        for trunk in ["trunk"] if spec.shared else ["pi", "vf"]:
-            sizes = [spec.obs_size, *spec.hidden]
-            layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
-            setattr(self, trunk, nn.ModuleList(layers))
+        self.one = spec.shared or spec.trunk != "mlp" or spec.memory != "none"
+        """Whether policy and value share a trunk."""
         last = spec.hidden[-1] if spec.hidden else spec.obs_size
-        self.pi_out = nn.Linear(last, spec.outputs)
-        self.vf_out = nn.Linear(last, 1)
+        if spec.trunk == "mlp":
+            for trunk in ["trunk"] if self.one else ["pi", "vf"]:
+                sizes = [spec.obs_size, *spec.hidden]
+                layers = [Dense(a, b) for a, b in pairwise(sizes)]
+                setattr(self, trunk, nn.ModuleList(layers))
+        else:
+            self.trunk = make_trunk(spec)
+            last = self.trunk.width
+        if spec.memory != "none":
+            self.core = make_core(spec, last)
+            last = spec.memory_size
+        head = NoisyLinear if spec.noisy else Dense
+        self.pi_out = head(last, spec.outputs, 0.01)
+        self.vf_out = head(last, 1, 1.0)
         if spec.action == "gaussian":
             self.log_std = nn.Parameter(torch.zeros(spec.action_size))
 
+    def first_parameters(self, rng: np.random.Generator, log_std: float) -> dict[str, F32]:
+        """Draw all parameters anew and return them; of a plain MLP they are those of `spec.py`."""
+        if self.spec.plain:
+            return initial_parameters(self.spec, rng, log_std)
+        for module in self.modules():
+            draw = getattr(module, "draw", None)
+            if draw is not None:
+                draw(rng)
+        if self.spec.action == "gaussian":
+            nn.init.constant_(self.log_std, log_std)
+        return self.copy_parameters()
+
+    def copy_parameters(self) -> dict[str, F32]:
+        """Return copies of all parameters by name."""
+        return {k: v.detach().numpy().copy() for k, v in self.state_dict().items()}
+
+    def set_noise(self, seed: int | None) -> None:
+        """Use the parameter noise of `seed` from now on, or none."""
+        rng = None if seed is None else np.random.default_rng(seed)
+        for module in self.modules():
+            if isinstance(module, NoisyLinear):
+                module.set_noise(rng)
+
     def _trunk(self, name: str, x: Tensor) -> Tensor:
-        for layer in getattr(self, "trunk" if self.spec.shared else name):
+        if self.spec.trunk != "mlp":
+            features: Tensor = self.trunk(x)
+            return features
+        for layer in getattr(self, "trunk" if self.one else name):
             x = self.activation(layer(x))
         return x
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (action head `[n, outputs]`, value `[n]`)."""
+        """Return (action head `[n, outputs]`, value `[n]`) of a network without memory."""
         pi = self._trunk("pi", obs)
-        vf = pi if self.spec.shared else self._trunk("vf", obs)
+        vf = pi if self.one else self._trunk("vf", obs)
         return self.pi_out(pi), self.vf_out(vf).squeeze(-1)
 
+    def unroll(self, inputs: Tensor, state: Tensor, begun: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return heads `[T*N, outputs]`, values `[T*N]` and the state after T steps of N sequences.
+
+        `inputs` are the `T*N` rows, step by step; `state [N, M]`; `begun [T, N]`.
+        """
+        if self.spec.memory == "none":
+            return *self(inputs), state
+        features = self._trunk("pi", inputs)
+        y, state = self.core(features.reshape(*begun.shape, -1), state, begun)
+        y = y.flatten(0, 1)
+        return self.pi_out(y), self.vf_out(y).squeeze(-1), state
+
     def value(self, obs: Tensor) -> Tensor:
-        """Return the value `[n]` alone."""
+        """Return the value `[n]` alone, of a network without memory."""
         value: Tensor = self.vf_out(self._trunk("vf", obs)).squeeze(-1)
         return value
 

@@ -48,6 +48,10 @@ class ObsNorm:
             self.var, self.count = m2 / total, total
         self._batch.clear()
 
+    def drop(self) -> None:
+        """Forget what the rollout showed: nobody learns from it."""
+        self._batch.clear()
+
     def state_dict(self) -> dict[str, Any]:
         """Return mean, variance and count."""
         return {"mean": self.mean, "var": self.var, "count": self.count}
@@ -90,7 +94,7 @@ class RewardNorm:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the discounted returns under way and their moments."""
-        return {"running": self.running, "moments": self.moments}
+        return {"running": self.running.copy(), "moments": self.moments.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""

@@ -7,29 +7,42 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from holdfast.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """PPO on rollouts of `steps` steps from all slots."""
+    """PPO or V-trace on rollouts of `steps` steps from all slots."""
 
-    kind: Literal["auto", "torch", "fused"] = "auto"
-    """Implementation: `fused` (compiled, MLP on CPU), `torch` (everything), `auto` picks."""
+    kind: Literal["auto", "torch", "fused", "vtrace"] = "auto"
+    """`fused` (PPO, compiled, for MLPs), `torch` (PPO for every network), `vtrace` (actor-critic with V-trace, one
+    pass, for rollouts of an older policy); `auto` is fused for flat observations without memory, else torch."""
     steps: Annotated[int, Meta(ge=1)] = 128
     """Steps of one rollout (1 or more)."""
     epochs: Annotated[int, Meta(ge=1)] = 5
-    """Passes over a rollout (1 or more)."""
+    """Passes over a rollout (1 or more; V-trace makes one)."""
     minibatch: Annotated[int, Meta(ge=2)] = 1024
-    """Samples of one gradient step (2 or more)."""
+    """Samples of one gradient (2 or more); with memory or V-trace, whole sequences of about as many steps."""
+    accumulate: Annotated[int, Meta(ge=1)] = 1
+    """Gradients whose mean makes one step of the optimiser (1 or more)."""
+    optimiser: Literal["adam", "rmsprop"] = "adam"
+    """Rule of the gradient steps."""
     lr: Annotated[float, Meta(gt=0)] = 3e-4
-    """Learning rate of Adam (above 0)."""
+    """Learning rate (above 0)."""
     lr_schedule: Literal["constant", "linear", "cosine", "warm_cosine"] = "linear"
     """How the learning rate falls over the whole run."""
     lr_warmup: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    """Share of the run over which the learning rate rises from 0 (0 to 1)."""
+    """Share of the run over which the learning rate rises (0 to 1); `cosine` falls over the rest."""
+    lr_floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Share of the learning rate to which the schedule falls (0 to 1)."""
     gamma: Annotated[float, Meta(ge=0, le=1)] = 0.99
     """Discount a step (0 to 1)."""
     lam: Annotated[float, Meta(ge=0, le=1)] = 0.95
-    """Lambda of the advantage estimate (0 to 1)."""
+    """Lambda of the advantage estimate; for V-trace the factor of every trace (0 to 1)."""
+    rho_bar: Annotated[float, Meta(gt=0)] = 1.0
+    """Bound of the importance weight of a step in V-trace (above 0)."""
+    c_bar: Annotated[float, Meta(gt=0)] = 1.0
+    """Bound of the importance weight of a trace in V-trace (above 0, up to `rho_bar`)."""
     clip: Annotated[float, Meta(gt=0)] = 0.2
     """How far the probability ratio may move a minibatch (above 0)."""
     value_clip: Annotated[float, Meta(ge=0)] = 0.0
@@ -45,13 +58,33 @@ class LearnerConfig:
     target_kl: Annotated[float, Meta(ge=0)] = 0.0
     """An update ends early when a minibatch's KL exceeds 1.5 times this; 0 is off."""
     normalise_advantages: bool = True
-    """Shift and scale the advantages of every minibatch."""
+    """Shift and scale the advantages of every minibatch (V-trace never does)."""
     normalise_obs: bool = False
-    """Shift and scale observations by running statistics."""
+    """Shift and scale observations by running statistics; pictures are divided by 255 instead."""
     normalise_rewards: bool = False
     """Divide rewards by the running deviation of the discounted return."""
+    net: Literal["auto", "mlp", "small", "nature", "impala", "big"] = "auto"
+    """What reads the observation: `mlp`, or for pictures `small` (narrow, about five times as fast as nature),
+    `nature` (Mnih 2015), `impala` (residual, Espeholt 2018), `big` (1.2 G multiply-adds: not for a CPU); `auto` is
+    mlp for numbers and nature for pictures."""
+    memory: Literal["none", "gru", "lstm", "transformer"] = "none"
+    """What the policy carries from step to step of an episode."""
+    memory_size: Annotated[int, Meta(ge=1, le=4096)] = 128
+    """Width of the memory (1 to 4096; a multiple of 4 for `transformer`)."""
+    memory_window: Annotated[int, Meta(ge=2, le=1024)] = 16
+    """Steps that each layer of a transformer looks back, the present one included (2 to 1024)."""
+    memory_layers: Annotated[int, Meta(ge=1, le=16)] = 1
+    """Layers of a transformer (1 to 16)."""
+    noisy: bool = False
+    """Parameter noise in both heads, drawn once a rollout; a frozen policy plays without it."""
+    noisy_update: Literal["rollout", "fresh"] = "rollout"
+    """Noise in the update: that of the rollout, so that the first ratio is 1, or new noise for every gradient."""
+    compile: bool = False
+    """Compile the network with torch.compile (needs a C++ compiler; checkpoints stay the same)."""
+    bfloat16: bool = False
+    """Compute in bfloat16; refused where the processor has no units for it, because it is slower there."""
     hidden: Annotated[tuple[int, ...], Meta(ge=1, le=4096)] = (64, 64)
-    """Widths of the hidden layers (each 1 to 4096)."""
+    """Widths of the hidden layers of an MLP (each 1 to 4096)."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Nonlinearity of the hidden layers."""
     shared: bool = False
@@ -60,3 +93,13 @@ class LearnerConfig:
     """First log standard deviation of continuous actions."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     """Threads of the learner; 0 takes all cores."""
+
+    def __post_init__(self) -> None:
+        if self.c_bar > self.rho_bar:
+            raise ConfigError(
+                f"c_bar = {self.c_bar:g} is above rho_bar = {self.rho_bar:g}. Allowed: up to rho_bar."
+            )
+        if self.memory == "transformer" and self.memory_size % 4:
+            raise ConfigError(
+                f"memory_size = {self.memory_size} is not a multiple of 4, which a transformer needs."
+            )

@@ -1,8 +1,9 @@
-"""A frozen policy: parameters and normalisation, no optimiser, no torch.
+"""A frozen policy: parameters and normalisation, no optimiser; an MLP needs no torch.
 
 policy = holdfast.load_policy("runs/first")
 actions = policy.act(obs)                 # deterministic
 actions = policy.act(obs, rng=generator)  # sampled
+actions = policy.act(obs, begun=ended)    # slots whose observation is the first of a new episode
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from holdfast.learn.normalise import ObsNorm
 from holdfast.learn.spec import NetSpec
-from holdfast.records import F32, Array
+from holdfast.records import F32, Array, Bools
 
 
 class Policy:
@@ -26,21 +27,34 @@ class Policy:
         self.parameters = {k: np.array(v, np.float32) for k, v in parameters.items()}
         self.norm = norm
 
-    def act(self, obs: Array, rng: np.random.Generator | None = None) -> Array:
-        """Return one action a row: the best one, or a sampled one when `rng` is given."""
-        rows = self._rows(obs)
-        head: Array = self._head("pi", rows)
+    def begin(self) -> None:
+        """Begin new episodes in every row with the next call of `act`; a policy without memory has nothing to do."""
+
+    def act(
+        self,
+        obs: Array,
+        rng: np.random.Generator | None = None,
+        begun: Bools | None = None,
+    ) -> Array:
+        """Return one action a row: the best one, or a sampled one when `rng` is given.
+
+        `begun [n]` is True in rows whose observation is the first of an episode; a policy that remembers needs it.
+        """
+        return self._pick(self._head("pi", self._rows(obs)), rng)
+
+    def _pick(self, head: Array, rng: np.random.Generator | None) -> Array:
+        """Return the actions that the outputs of the network mean."""
         if self.spec.action == "gaussian":
             if rng is not None:
                 noise = rng.standard_normal(head.shape, np.float32)
                 head = head + np.exp(self.parameters["log_std"]) * noise
             return to_box(self.spec, head)
-        uniform = None if rng is None else rng.random((len(rows), len(self.spec.nvec)), np.float32)
+        uniform = None if rng is None else rng.random((len(head), len(self.spec.nvec)), np.float32)
         picks = pick_discrete(head, self.spec.nvec, uniform)
         return picks[:, 0] if self.spec.action == "discrete" else picks
 
-    def values(self, obs: Array) -> F32:
-        """Return the critic's value of each row."""
+    def values(self, obs: Array, begun: Bools | None = None) -> F32:
+        """Return the critic's value of each row; what the policy remembers stays as it is."""
         return self._head("vf", self._rows(obs))[:, 0]
 
     def _rows(self, obs: Array) -> F32:
@@ -55,6 +69,15 @@ class Policy:
             x = np.tanh(x) if self.spec.activation == "tanh" else np.maximum(x, 0)
         out: F32 = x @ p[f"{head}_out.weight"].T + p[f"{head}_out.bias"]
         return out
+
+
+def make_policy(spec: NetSpec, parameters: Mapping[str, F32], norm: ObsNorm | None) -> Policy:
+    """Return the frozen policy of a network; torch is loaded only for one that is no plain MLP."""
+    if spec.plain:
+        return Policy(spec, parameters, norm)
+    from holdfast.learn.net_policy import NetPolicy
+
+    return NetPolicy(spec, parameters, norm)
 
 
 def to_box(spec: NetSpec, actions: Array) -> Array:

@@ -3,159 +3,128 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from holdfast.learn.learner import Index, Learner
-from holdfast.learn.nets import ActorCritic
-from holdfast.learn.options import LearnerConfig
-from holdfast.learn.policy import pick_discrete
-from holdfast.learn.spec import NetSpec, check_parameters
-from holdfast.records import F32, Array, Rollout
-from holdfast.rng import Streams
+from holdfast.learn.learner import Index
+from holdfast.learn.net_learner import NetLearner
+from holdfast.learn.pixels import Longs
+from holdfast.records import Rollout
 
-METRICS = ("policy_loss", "value_loss", "entropy_mean", "approx_kl", "clip_fraction", "grad_norm")
+METRICS = ("policy_loss", "value_loss", "entropy_mean", "approx_kl", "clip_fraction")
 
 
-class TorchLearner(Learner):
-    """Clipped PPO with Adam, on the CPU."""
+class TorchLearner(NetLearner):
+    """Clipped PPO, on the CPU. With memory, minibatches are whole sequences instead of single steps."""
 
-    def __init__(
-        self,
-        spec: NetSpec,
-        config: LearnerConfig,
-        streams: Streams,
-        slots: int,
-        name: str = "policy",
-    ) -> None:
-        self.net = ActorCritic(spec)
-        self.adam = torch.optim.Adam(self.net.parameters(), lr=config.lr, eps=1e-5)
-        super().__init__(spec, config, streams, slots, name)
-        torch.set_num_threads(self.threads)
+    @property
+    def adam(self) -> torch.optim.Optimizer:
+        """Torch's own optimiser."""
+        return self.optimiser.rule
 
-    def parameters(self) -> dict[str, F32]:
-        return {k: v.detach().numpy().copy() for k, v in self.net.state_dict().items()}
-
-    def load_parameters(self, parameters: dict[str, F32]) -> None:
-        check_parameters(self.net.state_dict(), parameters)
-        self.net.load_state_dict({k: torch.tensor(v) for k, v in parameters.items()})
-
-    @torch.no_grad()
-    def _forward(self, obs: F32, noise: F32, actions: Array, log_probs: F32, values: F32) -> None:
-        head, value = self.net(torch.from_numpy(obs))
-        values[:] = value.numpy()
-        if self.spec.action == "gaussian":
-            actions[:] = (head + torch.exp(self.net.log_std) * torch.from_numpy(noise)).numpy()
-        else:
-            picks = pick_discrete(head.numpy(), self.spec.nvec, noise)
-            actions[:] = picks.reshape(actions.shape)
-        log_probs[:] = self.net.log_prob_entropy(head, torch.from_numpy(actions))[0].numpy()
-
-    @torch.no_grad()
-    def _values(self, obs: F32) -> F32:
-        values: F32 = self.net.value(torch.from_numpy(np.ascontiguousarray(obs))).numpy()
-        return values
+    def _batches(self, rollout: Rollout, rows: Index) -> tuple[Index, npt.NDArray[np.int64]]:
+        if self.spec.memory == "none":
+            return self.minibatches(rows)
+        return self.sequences(rollout, self.config.epochs)
 
     def _optimise(
         self, rollout: Rollout, order: Index, borders: npt.NDArray[np.int64]
     ) -> dict[str, float]:
-        config = self.config
-        for group in self.adam.param_groups:
-            group["lr"] = self.settings["lr"] * self.settings["lr_scale"]
-        samples = Samples(rollout)
-        sums = dict.fromkeys(METRICS, 0.0)
-        done = 0
+        config, samples = self.config, Samples(rollout)
+        sums = dict.fromkeys((*METRICS, "grad_norm"), 0.0)
+        done = waiting = steps = 0
+        parts = list(pairwise(borders))
+        self.use_noise_of(rollout)
         for epoch in order:
-            for lo, hi in pairwise(borders):
-                loss, metrics = self.loss(samples, torch.from_numpy(epoch[lo:hi].astype(np.int64)))
+            for k, (lo, hi) in enumerate(parts):
+                metrics = self._add_gradient(rollout, samples, epoch[lo:hi].astype(np.int64))
                 if config.target_kl > 0 and metrics["approx_kl"] > 1.5 * config.target_kl:
-                    return self._means(sums, done)
-                self.adam.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                self._pull_back()
-                limit = config.max_grad_norm or float("inf")
-                norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit)
-                self.adam.step()
-                metrics["grad_norm"] = float(norm)
-                done += 1
-                for key in METRICS:
-                    sums[key] += metrics[key]
-        return self._means(sums, done)
+                    self.optimiser.drop()
+                    return _means(sums, done, steps)
+                done, waiting = done + 1, waiting + 1
+                for key, value in metrics.items():
+                    sums[key] += value
+                if waiting == config.accumulate or k == len(parts) - 1:
+                    sums["grad_norm"] += self.step(waiting)
+                    waiting, steps = 0, steps + 1
+        return _means(sums, done, steps)
+
+    def _add_gradient(self, rollout: Rollout, samples: Samples, items: Longs) -> dict[str, float]:
+        """Add the gradient of one minibatch: positions of single steps, or slots of whole sequences."""
+        sequences = self.spec.memory != "none"
+        rows = samples.rows_of(items) if sequences else torch.from_numpy(items)
+        size, shift, scale = self._scaling(samples, rows)
+
+        def loss_of(piece: Longs, lane: int) -> tuple[Tensor, dict[str, float]]:
+            if sequences:
+                head, value = self.unroll(rollout, rollout.steps, piece, lane)
+                at = samples.rows_of(piece)
+            else:
+                head, value = self.evaluate(rollout, piece, lane)
+                at = torch.from_numpy(piece)
+            return self._loss(head, value, samples, at, size, shift, scale)
+
+        return self.gradient(self.pieces_of(items, rollout.steps if sequences else 1), loss_of)
 
     def loss(self, samples: Samples, rows: Tensor) -> tuple[Tensor, dict[str, float]]:
-        """Return the loss of one minibatch and its metrics."""
-        config, clip = self.config, self.settings["clip"]
+        """Return the loss of one minibatch of single steps, in one piece, and its metrics."""
         head, value = self.net(samples.obs[rows])
+        return self._loss(head, value, samples, rows, *self._scaling(samples, rows))
+
+    def _scaling(self, samples: Samples, rows: Tensor) -> tuple[int, float, float]:
+        """Return how many unmasked samples a minibatch has, and the shift and scale of their advantages."""
+        own = samples.advantages[rows][samples.mask[rows]]
+        if not self.config.normalise_advantages or len(own) < 2:
+            return max(len(own), 1), 0.0, 1.0
+        return len(own), float(own.mean()), 1.0 / (float(own.std()) + 1e-8)
+
+    def _loss(
+        self,
+        head: Tensor,
+        value: Tensor,
+        samples: Samples,
+        rows: Tensor,
+        size: int,
+        shift: float,
+        scale: float,
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Return the share of these rows in the mean loss over `size` samples, and in its metrics."""
+        config, clip = self.config, self.settings["clip"]
+        weight = samples.mask[rows].float() / size
         log_prob, entropy = self.net.log_prob_entropy(head, samples.actions[rows])
         log_ratio = log_prob - samples.log_probs[rows]
         ratio = log_ratio.exp()
-        advantage = samples.advantages[rows]
-        if config.normalise_advantages:
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        policy_loss = -torch.min(
-            ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage
-        ).mean()
+        advantage = (samples.advantages[rows] - shift) * scale
+        gain = torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+        policy_loss = -(weight * gain).sum()
         target, old = samples.returns[rows], samples.values[rows]
         error = (value - target) ** 2
         if config.value_clip > 0:
             near = old + (value - old).clamp(-config.value_clip, config.value_clip)
             error = torch.max(error, (near - target) ** 2)
-        value_loss = 0.5 * error.mean()
-        bonus = entropy.mean()
+        value_loss = 0.5 * (weight * error).sum()
+        bonus = (weight * entropy).sum()
         loss = policy_loss + config.value_coef * value_loss - self.settings["entropy"] * bonus
         with torch.no_grad():
             metrics = {
                 "policy_loss": float(policy_loss),
                 "value_loss": float(value_loss),
                 "entropy_mean": float(bonus),
-                "approx_kl": float(((ratio - 1) - log_ratio).mean()),
-                "clip_fraction": float(((ratio - 1).abs() > clip).float().mean()),
+                "approx_kl": float((weight * ((ratio - 1) - log_ratio)).sum()),
+                "clip_fraction": float((weight * ((ratio - 1).abs() > clip)).sum()),
             }
         return loss, metrics
 
-    def _pull_back(self) -> None:
-        if self.anchor is None or self.anchor.weight <= 0:
-            return
-        for name, parameter in self.net.named_parameters():
-            fisher = torch.from_numpy(self.anchor.fisher[name])
-            old = torch.from_numpy(self.anchor.values[name])
-            assert parameter.grad is not None
-            parameter.grad += self.anchor.weight * fisher * (parameter.detach() - old)
 
-    @staticmethod
-    def _means(sums: dict[str, float], done: int) -> dict[str, float]:
-        means = {key: total / max(done, 1) for key, total in sums.items()}
-        means["minibatches"] = float(done)
-        return means
-
-    def _optimiser_state(self) -> dict[str, Any]:
-        named = dict(self.net.named_parameters())
-        step, m, v = 0, {}, {}
-        for name, parameter in named.items():
-            state = self.adam.state.get(parameter)
-            if state:
-                step = int(state["step"])
-                m[name] = state["exp_avg"].numpy().copy()
-                v[name] = state["exp_avg_sq"].numpy().copy()
-            else:
-                m[name] = np.zeros(parameter.shape, np.float32)
-                v[name] = np.zeros(parameter.shape, np.float32)
-        return {"step": step, "m": m, "v": v}
-
-    def _load_optimiser_state(self, state: dict[str, Any]) -> None:
-        self.adam.state.clear()
-        if int(state["step"]) == 0:
-            return
-        for name, parameter in self.net.named_parameters():
-            self.adam.state[parameter] = {
-                "step": torch.tensor(float(state["step"])),
-                "exp_avg": torch.tensor(state["m"][name]),
-                "exp_avg_sq": torch.tensor(state["v"][name]),
-            }
+def _means(sums: dict[str, float], done: int, steps: int) -> dict[str, float]:
+    """Return the means over `done` gradients; the norm is one of each of `steps` steps."""
+    means = {key: total / max(done, 1) for key, total in sums.items()}
+    means["grad_norm"] = sums["grad_norm"] / max(steps, 1)
+    means["minibatches"] = float(done)
+    return means
 
 
 class Samples:
@@ -163,9 +132,16 @@ class Samples:
 
     def __init__(self, rollout: Rollout) -> None:
         count = rollout.steps * rollout.slots
+        self.steps, self.slots = rollout.steps, rollout.slots
         self.obs = torch.from_numpy(rollout.obs[:-1].reshape(count, -1))
+        self.mask = torch.from_numpy(rollout.mask[:-1].reshape(count))
         self.actions = torch.from_numpy(rollout.actions.reshape(count, *rollout.actions.shape[2:]))
         self.log_probs = torch.from_numpy(rollout.log_probs.reshape(count))
         self.values = torch.from_numpy(rollout.values[:-1].reshape(count))
         self.advantages = torch.from_numpy(rollout.advantages.reshape(count))
         self.returns = torch.from_numpy(rollout.returns.reshape(count))
+
+    def rows_of(self, slots: Longs) -> Tensor:
+        """Return the positions of all steps of these slots, step by step."""
+        starts = np.arange(self.steps)[:, None] * self.slots
+        return torch.from_numpy((starts + slots).ravel())

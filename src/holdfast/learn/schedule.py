@@ -14,23 +14,31 @@ from holdfast.errors import ConfigError, nearest
 SHAPES = ("constant", "linear", "cosine", "warm_cosine")
 
 
-def shape_factor(shape: str, progress: float, warmup: float = 0.0) -> float:
+def shape_factor(
+    shape: str, progress: float, warmup: float = 0.0, step: float = 0.0, floor: float = 0.0
+) -> float:
     """Return the factor on the base value at `progress` in [0, 1].
 
-    `warmup` is the share of the run over which the factor rises linearly from 0 to its shape.
+    `warmup` is the share of the run over which the factor rises in a straight line. `step` is the share of one
+    update: the first factor is then that of the end of the first update, never 0. `floor` is what the shape falls to.
     """
     e = min(max(progress, 0.0), 1.0)
-    rise = min(1.0, e / warmup) if warmup > 0 else 1.0
+    rise = min(1.0, max(e, step) / warmup) if warmup > 0 else 1.0
+    return rise * (floor + (1.0 - floor) * _fall(shape, e, warmup))
+
+
+def _fall(shape: str, e: float, warmup: float) -> float:
     if shape == "constant":
-        return rise
+        return 1.0
     if shape == "linear":
-        return rise * (1.0 - e)
+        return 1.0 - e
     if shape == "cosine":
-        return rise * 0.5 * (1.0 + math.cos(math.pi * e))
+        rest = max(0.0, e - warmup) / (1.0 - warmup) if warmup < 1.0 else 0.0
+        return 0.5 * (1.0 + math.cos(math.pi * rest))
     if shape == "warm_cosine":
         if e <= 0.2:
-            return rise * (1.0 - 0.5 * e / 0.2)
-        return rise * 0.5 * 0.5 * (1.0 + math.cos(math.pi * (e - 0.2) / 0.8))
+            return 1.0 - 0.5 * e / 0.2
+        return 0.5 * 0.5 * (1.0 + math.cos(math.pi * (e - 0.2) / 0.8))
     raise ConfigError(
         f"lr_schedule = {shape!r} is not a schedule. Allowed: {', '.join(SHAPES)}."
         f"{nearest(shape, SHAPES)}"

@@ -1,8 +1,9 @@
-"""What a policy network looks like, and its first parameters.
+"""What a policy network looks like, and the first parameters of a plain MLP.
 
 Parameter names are torch's, so that every learner reads every other learner's checkpoint:
 `pi.0.weight [out, in]`, `pi.0.bias`, ..., `pi_out.weight`, `vf.0.weight`, ..., `vf_out.weight`
-(shared trunk: `trunk.0.weight`, ...), and `log_std [A]` for Gaussian actions.
+(shared trunk: `trunk.0.weight`, ...), and `log_std [A]` for Gaussian actions. Networks for pictures and
+networks with memory (`nets.py`) have one trunk for policy and value, `trunk....`, and `core....`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ import gymnasium as gym
 import numpy as np
 
 from holdfast.errors import ConfigError, StorageError
+from holdfast.learn.options import LearnerConfig
 from holdfast.records import F32
 
 ActionKind = Literal["discrete", "multi_discrete", "gaussian"]
+Trunk = Literal["mlp", "small", "nature", "impala", "big"]
+Memory = Literal["none", "gru", "lstm", "transformer"]
+SMALLEST = 36
+"""Side of the smallest picture that every network for pictures can read."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,40 @@ class NetSpec:
     hidden: tuple[int, ...] = (64, 64)
     activation: Literal["tanh", "relu"] = "tanh"
     shared: bool = False
+    trunk: Trunk = "mlp"
+    """What reads the observation."""
+    picture: tuple[int, ...] = ()
+    """Height, width and channels of one frame; empty for flat observations."""
+    pixel: Literal["uint8", "float32"] = "uint8"
+    """Type of a frame's numbers; uint8 is divided by 255 before the network."""
+    stack: int = 1
+    """Frames that the network sees at once, the newest last."""
+    memory: Memory = "none"
+    memory_size: int = 128
+    """Width of the memory, and of what the heads read."""
+    memory_window: int = 16
+    """Steps that a transformer looks back, the present one included."""
+    memory_layers: int = 1
+    """Layers of a transformer."""
+    noisy: bool = False
+    """Whether both heads have parameter noise."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is an MLP without memory or noise: what needs no torch."""
+        return self.trunk == "mlp" and self.memory == "none" and not self.noisy
+
+    @property
+    def obs_dtype(self) -> type[np.float32] | type[np.uint8]:
+        """Type of an observation in a rollout."""
+        return np.uint8 if self.picture and self.pixel == "uint8" else np.float32
+
+    @property
+    def memory_floats(self) -> int:
+        """How many numbers a slot carries from step to step."""
+        if self.memory == "transformer":
+            return (self.memory_window - 1) * (self.memory_layers * self.memory_size + 1)
+        return {"none": 0, "gru": 1, "lstm": 2}[self.memory] * self.memory_size
 
     @property
     def outputs(self) -> int:
@@ -59,7 +99,7 @@ class NetSpec:
         return np.float32 if self.action == "gaussian" else np.int32
 
     def layers(self) -> list[tuple[str, int, int]]:
-        """Return (name, inputs, outputs) of every linear layer, in order."""
+        """Return (name, inputs, outputs) of every linear layer of a plain MLP, in order."""
         trunks = ["trunk"] if self.shared else ["pi", "vf"]
         rows = []
         for trunk in trunks:
@@ -91,57 +131,84 @@ def spec_for(
     activation: Literal["tanh", "relu"] = "tanh",
     shared: bool = False,
 ) -> NetSpec:
-    """Return the spec of an MLP policy for these spaces (of one slot)."""
+    """Return the spec of a plain MLP policy for these spaces (of one slot)."""
+    config = LearnerConfig(hidden=hidden, activation=activation, shared=shared)
+    return spec_from(config, observation_space, action_space)
+
+
+def spec_from(
+    config: LearnerConfig,
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    stack: int = 1,
+) -> NetSpec:
+    """Return the spec that the config asks for; `stack` is the world's `frame_stack`."""
+    actions = _actions(action_space)
     if not isinstance(observation_space, gym.spaces.Box):
         raise ConfigError(
             f"The observation space {observation_space} is not a Box. Flatten it first, for example "
             "with gymnasium.wrappers.FlattenObservation, and pass 'my_module:make_env'."
         )
-    if observation_space.dtype != np.float32:
+    shape, pixels = observation_space.shape, observation_space.dtype == np.uint8
+    pictures = len(shape) in (2, 3) and min(shape[:2]) >= SMALLEST
+    trunk = config.net if config.net != "auto" else "nature" if pixels and pictures else "mlp"
+    if observation_space.dtype not in (np.float32, np.uint8):
         raise ConfigError(
-            f"Observations of the type {observation_space.dtype} (shape {observation_space.shape}) need a "
-            "network for pictures, and the learners here are MLPs. For mario, type: --observation tiles"
+            f"Observations of the type {observation_space.dtype} (shape {shape}) are not supported. "
+            "Allowed: float32, or uint8 for pictures."
         )
-    size = int(np.prod(observation_space.shape))
-    if isinstance(action_space, gym.spaces.Discrete):
-        if action_space.start != 0:
-            raise ConfigError(f"The action space {action_space} must start at 0.")
-        return NetSpec(
-            size,
-            "discrete",
-            nvec=(int(action_space.n),),
-            hidden=hidden,
-            activation=activation,
-            shared=shared,
+    if trunk != "mlp" and not pictures:
+        raise ConfigError(
+            f"learner.net = '{trunk}' reads pictures, and the observations have the shape {shape}. Allowed: "
+            f"(height, width) or (height, width, channels) from {SMALLEST} x {SMALLEST} on. "
+            "For other observations, type: --learner.net mlp"
         )
-    if isinstance(action_space, gym.spaces.MultiDiscrete):
-        return NetSpec(
-            size,
-            "multi_discrete",
-            nvec=tuple(int(n) for n in action_space.nvec.ravel()),
-            hidden=hidden,
-            activation=activation,
-            shared=shared,
+    if trunk == "mlp" and (pixels or stack > 1):
+        raise ConfigError(
+            f"learner.net = 'mlp' cannot read pictures ({observation_space.dtype}, shape {shape}). "
+            "Type: --learner.net nature; for mario, --observation tiles gives numbers instead."
         )
-    if isinstance(action_space, gym.spaces.Box):
-        low, high = action_space.low.ravel(), action_space.high.ravel()
+    return NetSpec(
+        obs_size=int(np.prod(shape)),
+        hidden=config.hidden,
+        activation=config.activation,
+        shared=config.shared,
+        trunk=trunk,
+        picture=() if trunk == "mlp" else (*shape, 1) if len(shape) == 2 else tuple(shape),
+        pixel="uint8" if pixels else "float32",
+        stack=stack,
+        memory=config.memory,
+        memory_size=config.memory_size,
+        memory_window=config.memory_window,
+        memory_layers=config.memory_layers,
+        noisy=config.noisy,
+        **actions,
+    )
+
+
+def _actions(space: gym.Space[Any]) -> dict[str, Any]:
+    """Return the fields of a spec that describe an action space."""
+    if isinstance(space, gym.spaces.Discrete):
+        if space.start != 0:
+            raise ConfigError(f"The action space {space} must start at 0.")
+        return {"action": "discrete", "nvec": (int(space.n),)}
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return {"action": "multi_discrete", "nvec": tuple(int(n) for n in space.nvec.ravel())}
+    if isinstance(space, gym.spaces.Box):
+        low, high = space.low.ravel(), space.high.ravel()
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise ConfigError(
-                f"The action space {action_space} has no finite bounds. "
+                f"The action space {space} has no finite bounds. "
                 "Rescale it, for example with gymnasium.wrappers.RescaleAction."
             )
-        return NetSpec(
-            size,
-            "gaussian",
-            action_size=len(low),
-            low=tuple(map(float, low)),
-            high=tuple(map(float, high)),
-            hidden=hidden,
-            activation=activation,
-            shared=shared,
-        )
+        return {
+            "action": "gaussian",
+            "action_size": len(low),
+            "low": tuple(map(float, low)),
+            "high": tuple(map(float, high)),
+        }
     raise ConfigError(
-        f"The action space {action_space} is not supported. "
+        f"The action space {space} is not supported. "
         "Allowed: Discrete, MultiDiscrete, Box with finite bounds."
     )
 
@@ -153,14 +220,15 @@ def initial_parameters(
     parameters: dict[str, F32] = {}
     for name, inputs, outputs in spec.layers():
         gain = {"pi_out": 0.01, "vf_out": 1.0}.get(name, float(np.sqrt(2.0)))
-        parameters[f"{name}.weight"] = _orthogonal(rng, outputs, inputs, gain)
+        parameters[f"{name}.weight"] = orthogonal(rng, outputs, inputs, gain)
         parameters[f"{name}.bias"] = np.zeros(outputs, np.float32)
     if spec.action == "gaussian":
         parameters["log_std"] = np.full(spec.action_size, log_std, np.float32)
     return parameters
 
 
-def _orthogonal(rng: np.random.Generator, rows: int, columns: int, gain: float) -> F32:
+def orthogonal(rng: np.random.Generator, rows: int, columns: int, gain: float) -> F32:
+    """Return a matrix whose rows or columns, whichever are fewer, are orthogonal and of length `gain`."""
     tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(tall)
     q = q * np.sign(np.diag(r))

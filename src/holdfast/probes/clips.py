@@ -1,92 +1,109 @@
-"""Films of an evaluation: its best, median and worst episode, each with the command that films it again.
+"""Films of an evaluation: its best, median and worst episode, each with the command that shows it again.
 
-    media/evals/u000012-worst.mp4  u000012-median.mp4  u000012-best.mp4
+    media/evals/u000012-worst.mp4  u000012-median.mp4  u000012-best.mp4      (pursuit: u000012-grid.mp4)
     media/evals/u000012.json       what they show
 
-An episode is played again from its seed with the evaluated policy in a world of its own: neither the evaluation
-nor the training notices. A film that fails is reported and never stops a run.
+The evaluation is played again in a world of its own: neither it nor the training notices. A film that fails is
+reported and never stops a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from holdfast.probes.runner import Actor, ProbeSpec
+from holdfast.learn.roles import Player
+from holdfast.probes.films import Take, chosen_games, film_games, side_by_side
+from holdfast.probes.headlines import headline
+from holdfast.probes.runner import ProbeSpec
 from holdfast.probes.worst import replay_command
 from holdfast.records import EvalReport
 from holdfast.store.files import write_json
+from holdfast.store.journal import plain
+from holdfast.store.media import write_film
 
 EVERY = 2
-"""Steps between two pictures."""
-SIZE = 320
-FPS = 30
+"""Moments from one picture to the next."""
+SIZES = {"shoal": 320, "mario": 256, "pursuit": 540}
+"""Width of a film in pixels; foreign environments draw themselves as large as they like."""
+FOLDER = Path("media") / "evals"
 
 
 def film_probe(
     report: EvalReport,
     spec: ProbeSpec,
-    policy: Actor,
+    policy: Player,
     directory: Path,
     warn: Callable[[str], None],
 ) -> list[Path]:
-    """Film the best, median and worst episode of a report below a run's directory; return the films."""
-    if spec.world != "shoal":
-        return []
+    """Film the telling episodes of a report below a run's directory; return the films."""
     try:
-        return _film(report, spec, policy, directory)
+        told = film_chosen(report, spec, policy, directory / FOLDER, directory.name)
     except Exception as error:  # a film must never stop training; it is reported
         warn(f"The evaluation could not be filmed: {type(error).__name__}: {error}")
         return []
+    write_json(directory / FOLDER / f"{stem_of(report.update)}.json", told)
+    return [directory / FOLDER / clip["file"] for clip in told]
 
 
-def picks(detail: Mapping[str, Any]) -> dict[str, int]:
-    """Return the worst, best and median episode, each once: by survival, then by avoidable deaths."""
-    final = np.asarray(detail["final"], np.float64)
-    avoidable = np.asarray(detail.get("avoidable", np.zeros(len(final))))
-    order = np.lexsort((-avoidable, final)).tolist()
-    found = {order[0]: "worst"}
-    found.setdefault(order[-1], "best")
-    found.setdefault(order[len(order) // 2], "median")
-    return {rank: k for k, rank in found.items()}
+def film_chosen(
+    report: EvalReport, spec: ProbeSpec, policy: Player, folder: Path, run: str
+) -> list[dict[str, Any]]:
+    """Write the films of a report to a folder and return what each shows."""
+    games = chosen_games(spec.world, report.detail, len(report.seeds))
+    told = []
+    for rank, take in takes_of(spec, policy, games).items():
+        path = folder / f"{stem_of(report.update)}-{rank}.mp4"
+        title = f"update {report.update} · {rank}"
+        pictures = take.film.pictures(size=SIZES.get(spec.world, 0), every=EVERY, title=title)
+        write_film(path, pictures, fps=take.film.rate / EVERY)
+        told.append(clip_record(report, spec.world, rank, games[rank], path, run, take))
+    return told
 
 
-def film_seed(
-    spec: ProbeSpec, policy: Actor, seed: int, path: Path, title: str, every: int = EVERY
-) -> Any:
-    """Film one episode of a shoal to an MP4 and return its `Episode`."""
-    from holdfast.probes import shoal
-    from holdfast.worlds.shoal.draw import film_episode, frames, write_mp4
-
-    options = shoal.prepare(replace(spec.options, **dict(spec.values)), spec.protocol)
-    rng = None if spec.deterministic else np.random.default_rng([seed])
-    film = film_episode(options, seed, lambda obs: policy.act(obs, rng))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_mp4(path, frames(film, size=SIZE, every=every, title=title), fps=FPS)
-    return film.episode
+def takes_of(
+    spec: ProbeSpec, policy: Player, games: Mapping[str, Sequence[int]]
+) -> dict[str, Take]:
+    """Play the probe once more and return one take a rank."""
+    wanted = [game for group in games.values() for game in group]
+    found = dict(zip(wanted, film_games(spec, policy, wanted), strict=True))
+    return {
+        rank: side_by_side(spec.world, [found[game] for game in group])
+        for rank, group in games.items()
+    }
 
 
-def _film(report: EvalReport, spec: ProbeSpec, policy: Actor, directory: Path) -> list[Path]:
-    folder, run = directory / "media" / "evals", directory.name
-    stem = f"u{report.update:06d}"
-    made, told = [], []
-    for rank, k in picks(report.detail).items():
-        path, seed = folder / f"{stem}-{rank}.mp4", int(report.seeds[k])
-        film_seed(spec, policy, seed, path, f"update {report.update} · {rank}")
-        made.append(path)
-        told.append(
-            {
-                "rank": rank,
-                "file": path.name,
-                "update": report.update,
-                "seed": seed,
-                "final": float(report.detail["final"][k]),
-                "replay": replay_command(run, report.update, seed),
-            }
-        )
-    write_json(folder / f"{stem}.json", told)
-    return made
+def clip_record(
+    report: EvalReport,
+    world: str,
+    rank: str,
+    games: Sequence[int],
+    path: Path,
+    run: str,
+    take: Take,
+) -> dict[str, Any]:
+    """Return what one film shows, and the command that shows it again."""
+    main = headline(world)
+    columns = {
+        name: report.detail[name][games[0]]
+        for name in (key.removeprefix("-") for key in main.rank)
+        if name in report.detail and len(games) == 1
+    }
+    seeds = [int(report.seeds[game]) for game in games]
+    record = {
+        "rank": rank,
+        "file": path.name,
+        "update": report.update,
+        "seed": seeds[0],
+        "seeds": seeds,
+        "outcome": take.told(world),
+        **columns,
+        "replay": replay_command(run, report.update, seeds[0]),
+    }
+    return dict(plain(record))
+
+
+def stem_of(update: int) -> str:
+    """Return how the names of an evaluation's films begin."""
+    return f"u{update:06d}"

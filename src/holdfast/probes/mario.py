@@ -19,8 +19,8 @@ from holdfast.probes.stats import wilson
 from holdfast.records import Episode
 from holdfast.worlds.mario import MarioOptions
 from holdfast.worlds.mario.books import DEATHS, ENDS
+from holdfast.worlds.mario.rewards import COMPONENTS
 
-MAIN = "clear_rate"
 PROTOCOLS = ("plain",)
 BIN = 64
 """Width of a place, pixels."""
@@ -83,8 +83,11 @@ def measure(episodes: Sequence[Episode], options: MarioOptions, seeds: Sequence[
         "ended": [e.ended for e in episodes],
         "stage": [e.detail["stage"] for e in episodes],
         "stages": stages,
+        "end_x": [e.facts["x"] for e in episodes],
+        "end_area": [int(e.facts["area"]) for e in episodes],
         "death_places": places,
         "actions": action_shares(episodes),
+        "rewards": reward_parts(episodes),
     }
     return Measures(metrics, samples, detail)
 
@@ -136,3 +139,10 @@ def action_shares(episodes: Sequence[Episode]) -> dict[str, float]:
         totals.update(e.detail["actions"])
     whole = max(totals.total(), 1)
     return {name: count / whole for name, count in totals.items()}
+
+
+def reward_parts(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return what each component of the reward paid in an episode, on average; they add up to the mean return."""
+    return {
+        name: float(np.mean([e.facts[f"reward_{name}"] for e in episodes])) for name in COMPONENTS
+    }

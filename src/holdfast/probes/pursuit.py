@@ -15,8 +15,6 @@ from holdfast.probes.runner import Measures
 from holdfast.records import Episode
 from holdfast.worlds.pursuit.options import PursuitOptions
 
-MAIN = "balance"
-
 
 def prepare(options: PursuitOptions, protocol: str) -> PursuitOptions:
     """Return the options to evaluate with: those of the run."""

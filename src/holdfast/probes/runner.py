@@ -10,25 +10,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from holdfast.errors import ConfigError
+from holdfast.learn.roles import Player, act, begin
+from holdfast.probes.headlines import headline
 from holdfast.probes.stats import bootstrap_mean
-from holdfast.records import Array, Episode, EvalReport
+from holdfast.records import Episode, EvalReport
 from holdfast.worlds import OURS, make_world
 from holdfast.worlds.contract import World
 
 SEED_LIMIT = 2**31 - 1
-
-
-class Actor(Protocol):
-    """What a probe needs of a policy."""
-
-    def act(self, obs: Array, rng: np.random.Generator | None = None) -> Array:
-        """Return one action a row."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -52,6 +46,8 @@ class ProbeSpec:
     protocol: str = ""
     values: tuple[tuple[str, float], ...] = ()
     """World values that guards have turned during training; options of the same names."""
+    scripts: tuple[tuple[str, str], ...] = ()
+    """Roles that a script of the world plays, and its name."""
 
 
 def draw_seeds(seed: int, count: int) -> tuple[int, ...]:
@@ -66,29 +62,23 @@ def draw_lot(seed: int, count: int, lot: int) -> tuple[int, ...]:
 
 def main_metric(world: str) -> str:
     """Return the metric by which checkpoints of this world are ranked; higher is better."""
-    module = _module(world)
-    return str(module.MAIN) if module else "return_mean"
+    return headline(world).metric
 
 
 def run_probe(
     spec: ProbeSpec,
-    policy: Actor,
+    policy: Player,
     update: int = 0,
     env_steps: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> EvalReport:
     """Play every seed once and return the report."""
-    module = _module(spec.world)
-    known = {field.name for field in fields(spec.options)}
-    turned = {name: value for name, value in spec.values if name in known}
-    options = replace(spec.options, games=len(spec.seeds), **turned)
-    if module:
-        options = module.prepare(options, spec.protocol)
-    elif spec.protocol:
-        raise ConfigError(f"{spec.world} has no protocol '{spec.protocol}'; leave --protocol out.")
+    module, options = _module(spec.world), played_options(spec)
     world = make_world(spec.world, options)
     try:
-        episodes = play(world, policy, spec.seeds, spec.deterministic, progress)
+        episodes = play(
+            world, policy, spec.seeds, spec.deterministic, progress, scripts=spec.scripts
+        )
     finally:
         world.close()
     returns = [float(e.returns.mean()) for e in episodes]
@@ -121,27 +111,55 @@ def run_probe(
     )
 
 
+def played_options(spec: ProbeSpec) -> Any:
+    """Return the options that a probe's world is made with: one game an episode, and the values in use."""
+    module = _module(spec.world)
+    known = {field.name for field in fields(spec.options)}
+    turned = {
+        name: int(value) if isinstance(getattr(spec.options, name), int) else value
+        for name, value in spec.values
+        if name in known
+    }
+    options = replace(spec.options, games=len(spec.seeds), **turned)
+    if module:
+        return module.prepare(options, spec.protocol)
+    if spec.protocol:
+        raise ConfigError(f"{spec.world} has no protocol '{spec.protocol}'; leave --protocol out.")
+    return options
+
+
 def play(
     world: World,
-    policy: Actor,
+    policy: Player,
     seeds: Sequence[int],
     deterministic: bool = True,
     progress: Callable[[int, int], None] | None = None,
     watch: Callable[[World], None] | None = None,
+    scripts: Sequence[tuple[str, str]] = (),
 ) -> list[Episode]:
     """Return the first episode of every game, in the order of the seeds.
 
-    `watch` is called with the world before every step (for pictures).
+    `watch` is called with the world before every step (for pictures); `scripts` play their roles instead of
+    the policy.
     """
+    slots = {role: [i for i, r in enumerate(world.roles) if r == role] for role, _ in scripts}
     obs, _ = world.reset(seed=list(seeds))
     rng = None if deterministic else np.random.default_rng(list(seeds))
     found: dict[int, Episode] = {}
+    begun = np.zeros(world.num_envs, np.bool_)
+    begin(policy)
     while len(found) < world.games:
         if watch is not None:
             watch(world)
-        obs, _, _, _, info = world.step(policy.act(obs, rng))
+        actions = act(policy, obs, rng, begun)
+        for role, name in scripts:
+            actions[slots[role]] = world.scripted(name, role)
+        obs, _, _, _, info = world.step(actions)
+        begun[:] = False
         for episode in info.get("episodes", ()):
             found.setdefault(episode.game, episode)
+            first = episode.game * world.slots_per_game
+            begun[first : first + world.slots_per_game] = True
         if progress is not None:
             progress(len(found), world.games)
     return [found[g] for g in range(world.games)]

@@ -22,7 +22,6 @@ from holdfast.records import Array, Bools, Episode
 from holdfast.worlds.shoal import V36_HEADING_BIAS, V36_SPEED_BIAS, ShoalOptions
 from holdfast.worlds.shoal.ceiling import CeilingReport, ceiling
 
-MAIN = "avg_final"
 PROTOCOLS = ("v36",)
 V36_NE = (90.0, 150.0)
 """What the original called NE; in its own frame this is N to NW."""

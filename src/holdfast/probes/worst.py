@@ -2,7 +2,7 @@
 
     {"format": "holdfast-worst/1", "run": "a", "update": 40, "probe": "probe", "seeds": "evaluation",
      "episodes": [{"seed": 7, "final": 0.81, "deaths": 18, "avoidable": 12, "first_death_step": 1,
-                   "heading_deg": 71.2, "speed": 1.9, "sector": "NE", "replay": "holdfast starts film ..."}],
+                   "heading_deg": 71.2, "speed": 1.9, "sector": "NE", "replay": "holdfast watch a ..."}],
      "step_one": {"total": 22, "heading_bin_deg": 30.0, "speed_bin": 0.4, "clusters": [...]}}
 
 It describes the newest probe and is replaced whole after each. These are starts of an *evaluation*: training on
@@ -71,8 +71,8 @@ def worst_starts(report: EvalReport, run: str, most: int = MOST) -> dict[str, An
 
 
 def replay_command(run: str, update: int, seed: int) -> str:
-    """Return the command that films this episode of this probe again."""
-    return f"holdfast starts film {run} --update {update} --seed {seed}"
+    """Return the command that shows this episode of this probe again."""
+    return f"holdfast watch {run} --checkpoint {update} --seed {seed}"
 
 
 def write_worst(report: EvalReport, directory: Path) -> Path | None:

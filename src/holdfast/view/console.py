@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
+from holdfast.probes.headlines import words
 from holdfast.view.numbers import clock, figure, number, short
 from holdfast.view.tally import Tally
 
@@ -190,9 +191,12 @@ def progress_line(tally: Tally) -> str:
     parts.append(f"{short(tally.env_steps)} steps")
     if speed is not None:
         parts.append(f"{short(speed)}/s")
-    main = tally.main_signal()
-    named = ((main.rpartition("/")[2].replace("return_mean", "return"), main),)
-    for name, signal in (*named, ("entropy", "train/entropy_mean"), ("kl", "train/approx_kl")):
+    main = tally.headline.signal
+    for name, signal in (
+        (words(main), main),
+        ("entropy", "train/entropy_mean"),
+        ("kl", "train/approx_kl"),
+    ):
         value = number(tally.line.get(signal))
         if value is not None:
             parts.append(f"{name} {figure(value)}")
@@ -207,11 +211,8 @@ def probe_line(tally: Tally) -> str:
         return "probe   none yet"
     text = f"probe   update {probe.update}: {probe.name} {figure(probe.value)}"
     text += f"  best {figure(probe.best)} (update {probe.best_update})"
-    for word, value in (
-        ("ceiling", probe.ceiling),
-        ("early deaths", probe.early),
-        ("avoidable", probe.avoidable),
-    ):
-        if value is not None:
-            text += f"  {word} {figure(value)}"
+    if probe.ceiling is not None:
+        text += f"  ceiling {figure(probe.ceiling)}"
+    for word, value in probe.beside:
+        text += f"  {word} {figure(value)}"
     return text

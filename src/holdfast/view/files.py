@@ -12,25 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.probes.headlines import Headline, headline, headline_in
 from holdfast.records import F64
 from holdfast.view.numbers import number
 
 Line = dict[str, Any]
-
-TITLES = {
-    "avg_final": "survival",
-    "min_final": "worst episode",
-    "median_final": "median episode",
-    "ed100": "early deaths (100)",
-    "ed150": "early deaths (150)",
-    "p10": "p10 of death step",
-    "step_one_ratio": "deaths at step one",
-    "avoidable_death_fraction": "avoidable deaths",
-    "ceiling_avg_final": "ceiling",
-    "return_mean": "return",
-    "length_mean": "episode length",
-}
-"""Words for the metrics of probes; others are shown under their own name."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +80,13 @@ class RunFiles:
         return str(self.config.get("world", {}).get("name", "unknown world"))
 
     @property
+    def headline(self) -> Headline:
+        """The main figures of the world; without a config, those of the recorded signals."""
+        if self.config:
+            return headline(self.world)
+        return headline_in({name: 0 for line in self.metrics[-1:] for name in line})
+
+    @property
     def decisions(self) -> list[Line]:
         """What guards decided."""
         return [line for line in self.journal if line.get("event") == "decision"]
@@ -102,11 +95,7 @@ class RunFiles:
     def main(self) -> str:
         """Name of the metric by which probes are ranked."""
         chosen = str(self.config.get("probe", {}).get("best_by", ""))
-        if chosen:
-            return chosen
-        return (
-            "avg_final" if any("avg_final" in e["metrics"] for e in self.evals) else "return_mean"
-        )
+        return chosen or self.headline.metric
 
     @property
     def best_update(self) -> int:
@@ -162,11 +151,6 @@ def read_object(path: Path) -> Line:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def title(metric: str) -> str:
-    """Return the words for a probe's metric."""
-    return TITLES.get(metric, metric.replace("_", " "))
 
 
 def _lines(path: Path) -> Iterator[Line]:

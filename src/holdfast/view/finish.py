@@ -2,51 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from holdfast.store.journal import read_lines
+from holdfast.probes.headlines import words
+from holdfast.view.files import RunFiles
 from holdfast.view.growth import make_growth
 from holdfast.view.media import make_media
-from holdfast.view.plots import make_plots
+from holdfast.view.numbers import figure, number
+from holdfast.view.plots import make_plots, plots
+from holdfast.view.progress import Progress
 from holdfast.view.report import write_report
 
+PARTS = 4
+"""Steps of the display beside the plots: up to three films, and the growing curve."""
 
-def finish(run: Path, say: Callable[[str], None]) -> Path:
-    """Write plots, clips and the report; a part that fails is reported and the rest goes on."""
-    plots = _guarded(lambda: make_plots(run), "plots", say)
-    clips = [
-        *_guarded(lambda: make_media(run), "clips", say),
-        *_guarded(lambda: make_growth(run), "growing curve", say),
-    ]
-    report = write_report(run)
-    say(headline(run))
-    for what, paths in (("plots", plots), ("clips", clips), ("report", [report])):
+
+def finish(run: Path, say: Callable[[str], None], quiet: bool = False) -> Path:
+    """Write plots, films and the report; a part that fails is reported and the rest goes on.
+
+    Films are encoded in a thread of their own while the plots are drawn: the one waits for compiled code most of
+    the time, the other never does.
+    """
+    done: list[str] = []
+    total = len(plots()) + PARTS
+    with Progress("report", off=quiet) as progress, ThreadPoolExecutor(1, "holdfast-films") as pool:
+
+        def step(text: str) -> None:
+            done.append(text)
+            progress.show(min(len(done), total), total, text)
+
+        films = pool.submit(_guarded, lambda: make_media(run, say, step), "films", say)
+        drawn = _guarded(lambda: make_plots(run, step), "plots", say)
+        growth = _guarded(lambda: make_growth(run), "growing curve", say)
+        step("the growing curve")
+        filmed = [*films.result(), *growth]
+        report = write_report(run)
+    say(summary(run))
+    for what, paths in (("plots", drawn), ("films", filmed), ("report", [report])):
         for path in paths:
             say(f"  {what:<7} {path}")
     return report
 
 
-def headline(run: Path) -> str:
+def summary(run: Path) -> str:
     """Return one sentence about the last probe, next to the ceiling where there is one."""
-    last = None
-    for line in read_lines(run / "evals.jsonl"):
-        last = line
-    if last is None:
+    files = RunFiles(run)
+    if not files.evals:
         return f"{run.name}: no probe was made"
-    metrics = last["metrics"]
-    if "avg_final" in metrics:
-        ceiling = metrics.get("ceiling_avg_final")
-        limit = f" (ceiling {ceiling:.4f})" if ceiling is not None else ""
-        return (
-            f"{run.name}: survival {metrics['avg_final']:.4f}{limit}, "
-            f"early deaths {metrics['ed100']:.4f}, update {last['update']}"
-        )
-    low, high = last["intervals"]["return_mean"]
-    return (
-        f"{run.name}: mean return {metrics['return_mean']:.2f} [{low:.2f}, {high:.2f}] "
-        f"over {metrics['episodes']:.0f} episodes, update {last['update']}"
-    )
+    last, main = files.evals[-1], files.headline
+    metrics, metric = last["metrics"], files.main
+    parts = [f"{words(metric)} {_figure(metrics, metric)}"]
+    if f"ceiling_{metric}" in metrics:
+        parts[0] += f" (ceiling {_figure(metrics, f'ceiling_{metric}')})"
+    low, high = (last.get("intervals") or {}).get(metric) or (None, None)
+    if low is not None and high is not None:
+        parts[0] += f" [{figure(low)}, {figure(high)}]"
+    parts += [f"{words(n)} {_figure(metrics, n)}" for n in main.beside if n in metrics]
+    episodes = len(last.get("seeds") or ())
+    return f"{run.name}: {', '.join(parts)}; {episodes} episodes, update {last.get('update')}"
+
+
+def _figure(metrics: Mapping[str, Any], name: str) -> str:
+    value = number(metrics.get(name))
+    return "unknown" if value is None else figure(value)
 
 
 def _guarded(

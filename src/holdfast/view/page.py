@@ -37,18 +37,19 @@ h2 { font-size: 19px; margin: 44px 0 14px; letter-spacing: -.005em; }
 .gauge { position: relative; height: 7px; border-radius: 4px; background: var(--line); margin-top: 10px; }
 .gauge i { position: absolute; inset: 0 auto 0 0; border-radius: 4px; background: var(--accent); }
 .gauge b { position: absolute; top: -4px; bottom: -4px; width: 2px; background: var(--ink); }
-.figures { display: grid; gap: 16px; grid-template-columns: repeat(2, minmax(0, 1fr)); }
+.figures { display: grid; gap: 16px; grid-template-columns: repeat(2, minmax(0, 1fr)); grid-auto-flow: dense; }
 figure { margin: 0; overflow: hidden; display: flex; flex-direction: column; }
 figure.clip { align-self: start; }
 figure.wide { grid-column: 1 / -1; }
-figure img { display: block; width: 100%; height: auto; background: #fff; padding: 12px 14px 6px;
-  flex: 1; object-fit: contain; }
+figure .scroll { flex: 1; display: flex; align-items: center; background: #fff; }
+figure img { display: block; width: 100%; height: auto; background: #fff; padding: 12px 14px 6px; }
 figure.clip img { padding: 0; background: #0b0f15; }
 figure video { display: block; width: 100%; background: #0b0f15; }
 .films { grid-template-columns: repeat(3, minmax(0, 1fr)); }
 figcaption { padding: 10px 16px 12px; font-size: 13.5px; color: var(--quiet); border-top: 1px solid var(--line); }
 figcaption b { color: var(--ink); }
-.clips { grid-template-columns: 1.45fr 1fr 1fr; }
+.clips { grid-template-columns: repeat(3, minmax(0, 1fr)); }
+.single { grid-template-columns: minmax(0, 720px); }
 .box { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { padding: 8px 14px; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
@@ -66,7 +67,10 @@ pre + p, p + pre, .box + p, pre + details { margin-top: 12px; }
 details summary { cursor: pointer; color: var(--quiet); padding: 4px 0; }
 .empty { color: var(--quiet); }
 footer { color: var(--quiet); font-size: 13px; margin-top: 48px; }
-@media (max-width: 760px) { .figures, .clips, .films { grid-template-columns: 1fr; } }
+@media (max-width: 760px) { main { padding: 20px 14px 48px; } .figures, .clips, .films { grid-template-columns: minmax(0, 1fr); }
+  .cards { grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; } .card { padding: 12px 14px; }
+  figure .scroll { overflow-x: auto; } figure.wide img { width: 760px; max-width: none; } }
+@media (prefers-color-scheme: dark) { figure.plot .scroll { background: #1d1d1d; } figure.plot img { filter: invert(.91) hue-rotate(180deg) contrast(.94); } }
 @media print { body { background: #fff; } .card, figure, .box { break-inside: avoid; } }
 """
 
@@ -129,17 +133,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], best: int | None 
 
 
 def picture(path: Path, title: str, caption: str, kind: str = "") -> str:
-    """Return a figure with the image inside the page."""
+    """Return a figure with the image inside the page; on a narrow screen a wide one is scrolled."""
     return (
-        f'<figure class="{escape(kind)}"><img alt="{escape(title)}" src="{data_uri(path)}">'
+        f'<figure class="{escape(kind)}"><div class="scroll"><img alt="{escape(title)}" '
+        f'src="{data_uri(path)}"></div>'
         f"<figcaption><b>{escape(title)}.</b> {escape(caption)}</figcaption></figure>"
     )
 
 
-def film(path: Path, title: str, caption: str) -> str:
-    """Return a figure with the film inside the page."""
+def film(path: Path, title: str, caption: str, playing: bool = False) -> str:
+    """Return a figure with the film inside the page; `playing` begins at once and goes on for ever."""
+    how = "autoplay playsinline" if playing else 'preload="metadata"'
     return (
-        f'<figure class="clip"><video controls loop muted preload="metadata" aria-label="{escape(title)}" '
+        f'<figure class="clip"><video controls loop muted {how} aria-label="{escape(title)}" '
         f'src="{data_uri(path)}"></video>'
         f"<figcaption><b>{escape(title)}.</b> {escape(caption)}</figcaption></figure>"
     )

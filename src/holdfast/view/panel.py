@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.probes.headlines import words
 from holdfast.view.numbers import clock, figure, number, short
 from holdfast.view.tally import PARTS, Tally
 
@@ -104,9 +105,9 @@ def _time(tally: Tally) -> RenderableType:
 
 
 def _training(tally: Tally) -> RenderableType:
-    main = tally.main_signal()
+    main = tally.headline.signal
     wanted = [(name, signal) for name, signal in SIGNALS if signal != main]
-    wanted.insert(0, (main.rpartition("/")[2].replace("return_mean", "return"), main))
+    wanted.insert(0, (words(main), main))
     rows: list[tuple[str, Text]] = []
     for name, signal in wanted:
         value = number(tally.line.get(signal))
@@ -157,9 +158,9 @@ def _probe(tally: Tally) -> Text:
     if probe.ceiling is not None:
         text.append("   ceiling ", style="not bold dim")
         text.append(figure(probe.ceiling), style="not bold")
-    if probe.avoidable is not None:
-        text.append("   avoidable ", style="not bold dim")
-        text.append(figure(probe.avoidable), style="not bold")
+    for word, value in probe.beside:
+        text.append(f"   {word} ", style="not bold dim")
+        text.append(figure(value), style="not bold")
     return text
 
 

@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from holdfast.probes.headlines import words
 from holdfast.records import F64
-from holdfast.view.files import RunFiles, title
+from holdfast.view.files import RunFiles
 from holdfast.view.style import (
     BLUE,
     GREEN,
@@ -30,6 +31,7 @@ from holdfast.view.style import (
     WIDE,
     canvas,
     count_axis,
+    from_zero,
     house_style,
     legend_above,
     steps_axis,
@@ -48,6 +50,9 @@ class Plot:
     """Takes the whole width of the report."""
 
 
+ROUTINE = frozenset({"inject_starts", "force_reset", "override_actions"})
+"""Decisions that are made again and again by design, and would hide the others in a picture."""
+LINES_AT_MOST = 12
 TIMES = (
     ("world", "world", BLUE),
     ("policy", "policy", SKY),
@@ -60,32 +65,39 @@ TIMES = (
 
 def plots() -> list[Plot]:
     """Return every plot, those of the worlds included, in the order of the report."""
+    from holdfast.view.plots_mario import MARIO
+    from holdfast.view.plots_pursuit import PURSUIT
     from holdfast.view.plots_shoal import SHOAL
 
-    return [*LEARNING, *SHOAL, *LEARNER]
+    return [*LEARNING, *SHOAL, *MARIO, *PURSUIT, *LEARNER]
 
 
-def make_plots(run: Path) -> list[Path]:
-    """Write every plot that the run has data for and return the files; older ones are replaced."""
+def make_plots(run: Path, step: Callable[[str], None] = lambda text: None) -> list[Path]:
+    """Write every plot that the run has data for and return the files; older ones are replaced.
+
+    `step` is told the title of each plot that is done.
+    """
     files = RunFiles(run)
     directory = run / "plots"
     made = []
     with house_style():
         for plot in plots():
             figure = plot.draw(files)
+            step(plot.title)
             target = directory / f"{plot.name}.png"
             if figure is None:
                 target.unlink(missing_ok=True)
                 continue
             directory.mkdir(exist_ok=True)
-            figure.savefig(target)
+            figure.savefig(target, pil_kwargs={"compress_level": 4})
             made.append(target)
     return made
 
 
 def learning_curve(run: RunFiles) -> Figure | None:
     """The main metric: training episodes, probes with intervals, best probe, ceiling, decisions."""
-    signal = f"{run.world}/survival" if run.main == "avg_final" else "episode/return_mean"
+    main = run.headline
+    signal, metric = main.signal, main.curve or main.metric
     if not run.has(signal) and not run.evals:
         return None
     figure, (axes,) = canvas(WIDE, 4.8)
@@ -93,24 +105,28 @@ def learning_curve(run: RunFiles) -> Figure | None:
     if run.has(signal):
         axes.plot(steps, values, color=SKY, label="training episodes (sampled actions)")
     if run.evals:
-        draw_probes(axes, run, run.main, BLUE, "probe, 95 % interval")
-        ceiling = run.probed(f"ceiling_{run.main}")
+        draw_probes(axes, run, metric, BLUE, "probe, 95 % interval")
+        ceiling = run.probed(f"ceiling_{metric}")
         if np.isfinite(ceiling).any():
             dashes: dict[str, Any] = {"color": INK, "lw": 1.2, "ls": (0, (5, 3))}
             axes.axhline(float(ceiling[np.isfinite(ceiling)][-1]), label="ceiling", **dashes)
-        mark_best(axes, run)
+        mark_best(axes, run, metric)
     mark_decisions(axes, run)
     steps_axis(axes)
-    name = title(run.main)
-    axes.set_ylabel("share of fish alive at the end" if name == "survival" else name)
-    axes.set_title(name.capitalize(), pad=30)
+    if main.share:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylabel(main.axis)
+    axes.set_title(words(metric).capitalize(), pad=30)
     legend_above(axes, 5)
     return figure
 
 
-def draw_probes(axes: Axes, run: RunFiles, name: str, color: str, label: str) -> None:
-    """Draw a probe metric as points with their 95 % intervals."""
+def draw_probes(
+    axes: Axes, run: RunFiles, name: str, color: str, label: str, aside: float = 0.0
+) -> None:
+    """Draw a probe metric as points with their 95 % intervals, moved aside by a share of the x axis."""
     steps, values, spread = run.probe_steps(), run.probed(name), run.intervals(name)
+    steps = steps + aside * float(np.nanmax(steps, initial=0.0))
     known = np.isfinite(values)
     bars = np.abs(spread - values[:, None])[known].T
     axes.errorbar(
@@ -127,22 +143,29 @@ def draw_probes(axes: Axes, run: RunFiles, name: str, color: str, label: str) ->
     )
 
 
-def mark_best(axes: Axes, run: RunFiles) -> None:
+def mark_best(axes: Axes, run: RunFiles, metric: str) -> None:
     """Ring the probe whose checkpoint is kept as the best."""
-    values = run.probed(run.main)
-    if not np.isfinite(values).any():
+    ranked, values = run.probed(run.main), run.probed(metric)
+    if not np.isfinite(ranked).any():
         return
-    k = int(np.nanargmax(values))
+    k = int(np.nanargmax(ranked))
     axes.plot(
         run.probe_steps()[k], values[k], "o", ms=11, mfc="none", mec=RED, mew=1.8, label="best"
     )
 
 
 def mark_decisions(axes: Axes, run: RunFiles) -> None:
-    """Draw a thin line where a guard decided something."""
-    places = {run.steps_at(int(d.get("update", -1))) for d in run.decisions} - {None}
-    for k, place in enumerate(sorted(p for p in places if p is not None)):
-        axes.axvline(place, color=PURPLE, lw=1.0, alpha=0.75, label="" if k else "guard decision")
+    """Mark where a guard changed something: a thin line, or a tick at the bottom where there are many."""
+    made = [d for d in run.decisions if d.get("kind") not in ROUTINE]
+    found = {run.steps_at(int(d.get("update", -1))) for d in made}
+    places = sorted(place for place in found if place is not None)
+    style: dict[str, Any] = {"color": PURPLE, "lw": 1.0, "alpha": 0.6, "zorder": 1.2}
+    if len(places) <= LINES_AT_MOST:
+        for k, place in enumerate(places):
+            axes.axvline(place, label="" if k else "guard decision", **style)
+        return
+    bottom = axes.get_xaxis_transform()
+    axes.vlines(places, 0.0, 0.035, transform=bottom, label="guard decision", **style)
 
 
 def returns(run: RunFiles) -> Figure | None:
@@ -161,7 +184,7 @@ def returns(run: RunFiles) -> Figure | None:
     ]
     if not shown:
         return None
-    figure, grid = canvas(HALF, 4.0, 1, len(shown))
+    figure, grid = canvas(WIDE, 3.6, 1, len(shown))
     for axes, (signal, metric, name, unit) in zip(grid, shown, strict=True):
         axes.plot(steps, run.column(signal), color=SKY, label="training")
         if run.evals:
@@ -208,25 +231,30 @@ def schedules(run: RunFiles) -> Figure | None:
     rows: list[tuple[str, F64, str]] = []
     if run.has("train/lr"):
         scale = run.column("train/lr_scale") if run.has("train/lr_scale") else 1.0
-        rows.append(("Learning rate", run.column("train/lr") * scale, "step size of Adam"))
-    if run.has("train/entropy"):
+        rows.append(
+            ("Learning rate (x 0.001)", 1e3 * run.column("train/lr") * scale, "Adam's step")
+        )
+    if run.has("train/entropy") and np.ptp(_known(run.column("train/entropy"))) > 0:
         rows.append(("Entropy weight", run.column("train/entropy"), "weight in the loss"))
     for name in sorted({k for line in run.metrics for k in line if k.startswith("world/")}):
         values = run.column(name)
-        if np.isfinite(values).any() and np.nanmin(values) != np.nanmax(values):
-            rows.append((name.removeprefix("world/").replace("_", " "), values, "value in use"))
+        if name in COUNTED or not np.isfinite(values).any():
+            continue
+        if np.nanmin(values) != np.nanmax(values):
+            plain = NAMED.get(name, name.removeprefix("world/").replace("_", " "))
+            rows.append((plain, values, "value in use"))
     if not rows:
         return None
-    columns = 1 if len(rows) <= 2 else 2
+    columns = min(3, len(rows))
     height = -(-len(rows) // columns)
-    figure, grid = canvas(HALF, max(4.0, 2.1 * height), height, columns)
+    figure, grid = canvas(WIDE if columns > 1 else HALF, 2.6 * height, height, columns)
     for axes, (name, values, unit) in zip(grid, rows, strict=False):
         axes.step(run.column("env_steps"), values, where="pre", color=BLUE)
         axes.set_title(name[0].upper() + name[1:])
         axes.set_ylabel(unit)
-        axes.set_ylim(0 if np.nanmin(values) >= 0 else None, None)
-        mark_decisions(axes, run)
-        steps_axis(axes)
+        if np.nanmin(values) >= 0:
+            from_zero(axes)
+        steps_axis(axes, "env steps")
     for axes in grid[len(rows) :]:
         axes.set_visible(False)
     return figure
@@ -287,18 +315,34 @@ def smooth(values: F64, share: float = 0.06) -> F64:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
+COUNTED = frozenset({"world/built", "world/games"})
+"""Signals of the world that nobody turns."""
+NAMED = {"world/slots_per_game": "slots of a game"}
+
 LEARNING = [
     Plot(
         "learning",
         "Learning curve",
-        "Mean of the last 100 training episodes, and the policy on fixed seeds without exploration.",
+        "Mean of the last 100 training episodes, and every probe with its interval.",
         learning_curve,
         wide=True,
     ),
 ]
 LEARNER = [
-    Plot("returns", "Return and length", "Means of the last 100 training episodes.", returns),
-    Plot("schedules", "Schedules", "Values in use, read back after every change.", schedules),
+    Plot(
+        "returns",
+        "Return and length",
+        "Means of the last 100 training episodes.",
+        returns,
+        wide=True,
+    ),
+    Plot(
+        "schedules",
+        "Schedules",
+        "Values in use, read back after every change.",
+        schedules,
+        wide=True,
+    ),
     Plot("learner", "The learner", "Pale: every update. Strong: running mean.", learner, wide=True),
     Plot("time", "Time", "Parts of an update's wall time, and its speed.", time_split, wide=True),
 ]

@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from holdfast.probes.sectors import BIN_DEG, bin_of
 from holdfast.probes.sectors import SECTORS as SECTOR_NAMES
+from holdfast.records import F64
 from holdfast.view import plots_tails
 from holdfast.view.files import RunFiles
-from holdfast.view.plots import Plot, draw_probes, mark_decisions
+from holdfast.view.plots import Plot, draw_probes
 from holdfast.view.style import (
     BLUE,
     GREY,
@@ -26,6 +28,7 @@ from holdfast.view.style import (
     SKY,
     WIDE,
     canvas,
+    from_zero,
     legend_above,
 )
 from holdfast.view.style import steps_axis as label_steps
@@ -54,10 +57,9 @@ def tail(run: RunFiles) -> Figure | None:
     if not shown:
         return None
     figure, (axes,) = canvas(HALF, 4.2)
-    for name, label, color in shown:
-        draw_probes(axes, run, name, color, label)
-    mark_decisions(axes, run)
-    axes.set_ylim(0, None)
+    for k, (name, label, color) in enumerate(shown):
+        draw_probes(axes, run, name, color, label, aside=0.008 * (k - 1))
+    from_zero(axes)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylabel("share of fish")
     axes.set_title("The tail", pad=30)
@@ -152,20 +154,24 @@ def headings(run: RunFiles) -> Figure | None:
     axes.bar(angles, lost, width=2 * np.pi / sectors * 0.92, color=colors, alpha=0.9)
     ring = np.linspace(0, 2 * np.pi, 181)
     axes.plot(ring, np.full_like(ring, mean), color=INK, lw=1.1, ls=(0, (5, 3)))
-    axes.set_xticks(np.deg2rad(np.arange(0, 360, 45)))
+    axes.set_xticks(np.deg2rad(np.arange(0, 360, 45)), SECTOR_NAMES)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.yaxis.get_major_locator().base.set_params(nbins=4)
-    axes.set_rlabel_position(67)
+    axes.set_rlabel_position(_quiet_side(lost))
+    axes.set_anchor("W")
     axes.tick_params(axis="x", pad=4)
     axes.set_title(f"Fish lost by the predator's first heading\n(last {len(recent)} episodes)")
     axes.legend(
         handles=[
-            Patch(color=BLUE, label=f"below the mean of {mean:.1%}"),
-            Patch(color=ORANGE, label="above"),
-            Patch(color=RED, label="more than a quarter above"),
+            Patch(color=BLUE, label="below the mean"),
+            Patch(color=ORANGE, label="above the mean"),
+            Patch(color=RED, label="a quarter above"),
+            Line2D([], [], color=INK, lw=1.1, ls=(0, (5, 3)), label=f"mean: {mean:.1%}"),
         ],
         loc="upper left",
         bbox_to_anchor=(1.02, 1.0),
+        title="no bar: nothing began there" if (count == 0).any() else None,
+        alignment="left",
     )
     return figure
 
@@ -194,12 +200,23 @@ def step_one_polar(run: RunFiles) -> Figure | None:
         base = base + row
     axes.set_xticks(np.deg2rad(np.arange(0, 360, 45)), SECTOR_NAMES)
     axes.yaxis.get_major_locator().base.set_params(nbins=4, integer=True)
-    axes.set_rlabel_position(247)
+    axes.set_rlabel_position(_quiet_side(counts.sum(0)))
+    axes.set_anchor("W")
     axes.tick_params(axis="x", pad=3)
     total = int(counts.sum())
     axes.set_title(f"Deaths at step one by the predator's heading\n({total} fish, all evaluations)")
     axes.legend(loc="upper left", bbox_to_anchor=(1.04, 1.0), title="its speed", alignment="left")
     return figure
+
+
+def _quiet_side(values: F64) -> float:
+    """Return the angle in degrees where a polar plot of these sectors is lowest, away from the highest."""
+    turns = np.arange(len(values))
+    around = sum(np.roll(values, k) for k in (-1, 0, 1)) + np.zeros(len(values))
+    away = np.abs(
+        (turns - int(np.argmax(values)) + len(values) / 2) % len(values) - len(values) / 2
+    )
+    return float((int(np.lexsort((-away, around))[0]) + 0.5) * 360.0 / len(values))
 
 
 def death_histograms(run: RunFiles) -> Figure | None:
@@ -227,12 +244,16 @@ def death_histograms(run: RunFiles) -> Figure | None:
             stacked=True,
             color=[RED, GREY],
         )
-        axes.set_title(f"update {probe.get('update')}: {died.sum()} of {died.size}", fontsize=10.5)
+        axes.set_title(f"update {probe.get('update')}: {died.mean():.1%} died", fontsize=10.5)
+        axes.set_xlim(0, limit)
+        axes.xaxis.set_major_locator(MaxNLocator(3))
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     for axes in grid[len(shown) :]:
         axes.set_visible(False)
     figure.supxlabel("step of death", fontsize=10.5, color=QUIET)
     figure.supylabel("fish", fontsize=10.5, color=QUIET)
+    colours = [Patch(color=RED), Patch(color=GREY)]
+    grid[len(shown) - 1].legend(colours, ["avoidable", "unavoidable"], loc="upper right")
     return figure
 
 
@@ -253,7 +274,12 @@ SHOAL = [
         plots_tails.eval_timeline,
         wide=True,
     ),
-    Plot("tail", "The tail", "Deaths on the probe's fixed seeds, with 95 % intervals.", tail),
+    Plot(
+        "tail",
+        "The tail",
+        "Deaths in every probe, with 95 % intervals; points are set apart a little.",
+        tail,
+    ),
     Plot(
         "deaths",
         "When fish die",

@@ -26,6 +26,7 @@ from holdfast.view.style import (
     SKY,
     WIDE,
     canvas,
+    from_zero,
     legend_above,
 )
 
@@ -40,6 +41,8 @@ EVENTS = {
 }
 """Colours of the gate's events."""
 FLAT = 1e-12
+PENALTY_HIGH = 5.4
+"""Height of the two pictures of the penalty, which stand side by side."""
 
 
 def survival(run: RunFiles) -> Figure | None:
@@ -64,21 +67,24 @@ def first_death(run: RunFiles) -> Figure | None:
     """First deaths of training episodes, and p10 of the death step at every evaluation."""
     if not run.has("shoal/first_death_step"):
         return None
-    figure, (axes,) = canvas(HALF, 4.2)
-    update = run.column("update")
-    axes.plot(update, died(run), color=BLUE, label="mean, training")
+    known = bool(run.evals) and bool(np.isfinite(run.probed("p10")).any())
+    figure, grid = canvas(HALF, 4.6 if known else 4.2, 2 if known else 1, 1)
+    update, first = run.column("update"), grid[0]
+    first.plot(update, died(run), color=BLUE, label="mean")
     if run.has("shoal/first_death_p10"):
-        p10 = run.column("shoal/first_death_p10")
-        axes.plot(update, p10, color=RED, label="p10 of first deaths, training")
-    known = run.evals and np.isfinite(run.probed("p10")).any()
+        first.plot(update, run.column("shoal/first_death_p10"), color=RED, label="p10")
+    from_zero(first)
+    first.set_ylabel("step")
+    first.set_title("First death of training episodes", pad=10)
+    first.legend(loc="upper right", ncols=2)
+    first.set_ylim(top=1.3 * first.get_ylim()[1])
+    by_update(first, run, label=not known)
     if known:
-        at, values = probe_updates(run), run.probed("p10")
-        axes.plot(at, values, "o--", color=PURPLE, lw=1.2, label="p10 of all fish, probe")
-    axes.set_ylim(0, None)
-    axes.set_ylabel("step of death")
-    axes.set_title("First death and p10", pad=44 if known else 30)
-    by_update(axes, run)
-    legend_above(axes, 2)
+        grid[1].plot(probe_updates(run), run.probed("p10"), "o-", color=PURPLE)
+        from_zero(grid[1])
+        grid[1].set_ylabel("step")
+        grid[1].set_title("p10 of the death step, all fish of a probe")
+        by_update(grid[1], run)
     return figure
 
 
@@ -86,18 +92,18 @@ def penalty_first_death(run: RunFiles) -> Figure | None:
     """The density penalty above the first deaths of the same updates."""
     if not varies(run, "world/density_penalty") or not run.has("shoal/first_death_step"):
         return None
-    figure, (top, bottom) = canvas(HALF, 4.6, 2, 1)
+    figure, (top, bottom) = canvas(HALF, PENALTY_HIGH, 2, 1)
     _penalty(top, run)
     top.set_title("Density penalty against first death")
     update = run.column("update")
     bottom.plot(update, died(run), color=BLUE, label="mean")
     if run.has("shoal/first_death_p10"):
         bottom.plot(update, run.column("shoal/first_death_p10"), color=RED, label="p10")
-    bottom.set_ylim(0, None)
+    from_zero(bottom)
     bottom.set_ylabel("first death, step")
     by_update(bottom, run)
     bottom.legend(loc="upper right", ncols=2)
-    bottom.set_ylim(0, 1.3 * bottom.get_ylim()[1])
+    bottom.set_ylim(top=1.3 * bottom.get_ylim()[1])
     return figure
 
 
@@ -107,14 +113,14 @@ def penalty_entropy(run: RunFiles) -> Figure | None:
         return None
     weighted = varies(run, "train/entropy")
     rows = 3 if weighted else 2
-    figure, grid = canvas(HALF, 1.3 + 1.65 * rows, rows, 1)
+    figure, grid = canvas(HALF, PENALTY_HIGH, rows, 1)
     _penalty(grid[0], run)
     grid[0].set_title("Density penalty against entropy")
     update = run.column("update")
     if weighted:
         grid[1].step(update, run.column("train/entropy"), where="mid", color=ORANGE)
         grid[1].set_ylabel("entropy weight")
-        grid[1].set_ylim(0, None)
+        from_zero(grid[1])
         by_update(grid[1], run, label=False)
     grid[-1].plot(update, run.column("train/entropy_mean"), color=GREEN)
     grid[-1].set_ylabel("entropy, nats")
@@ -147,7 +153,7 @@ def eval_timeline(run: RunFiles) -> Figure | None:
     ceiling = run.probed("ceiling_avg_final")
     if np.isfinite(ceiling).any():
         top.plot(at, ceiling, "_", color=INK, ms=16, mew=1.6, label="ceiling of its seeds")
-    top.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    top.yaxis.set_major_formatter(PercentFormatter(1.0))
     top.set_ylabel("fish alive at the end")
     top.set_title("Evaluations" + (" and the gate" if events else ""), pad=30)
     legend_above(top)
@@ -164,7 +170,7 @@ def eval_timeline(run: RunFiles) -> Figure | None:
     middle.set_ylabel("share of fish")
     middle.legend(loc="upper right", ncols=3)
     # Room for the legend above the highest point.
-    middle.set_ylim(0, 1.35 * middle.get_ylim()[1])
+    middle.set_ylim(-0.03 * middle.get_ylim()[1], 1.35 * middle.get_ylim()[1])
     grid[2].plot(at, run.probed("p10"), "o-", ms=4, lw=1.4, color=GREEN)
     grid[2].set_ylim(0, 1.1 * float(run.config.get("world", {}).get("max_steps", 500)))
     grid[2].yaxis.set_major_locator(MaxNLocator(3))
@@ -182,7 +188,7 @@ def _gate_events(axes: Axes, events: list[dict[str, Any]]) -> None:
     for event in events:
         name, at = str(event.get("name")), float(event.get("update", 0))
         axes.plot(at, 0, "s", ms=9, color=EVENTS.get(name, GREY))
-        label = f"{name.replace('_', ' ')}\nup to phase {event.get('value')}"
+        label = f"{name.replace('_', ' ')}\nphases 1 to {event.get('value')}"
         axes.annotate(
             label, (at, 0), (0, -9), textcoords="offset points", ha="center", va="top", fontsize=8.5
         )
@@ -197,7 +203,7 @@ def tail_queue(run: RunFiles) -> Figure | None:
         run.column("guard/tails/capacity")
     ):
         return None
-    figure, (top, bottom) = canvas(WIDE, 5.4, 2, 1)
+    figure, (top, middle, bottom) = canvas(WIDE, 6.6, 3, 1)
     update = run.column("update")
     prefix, suffix = "guard/tails/stage_", "_remaining_ratio"
     names = sorted(
@@ -208,10 +214,17 @@ def tail_queue(run: RunFiles) -> Figure | None:
             if k.startswith(prefix) and k.endswith(suffix) and k[len(prefix)].isdigit()
         }
     )
+    untouched = []
     for k, name in enumerate(names):
+        number, left = name[len(prefix) :].removesuffix(suffix), run.column(name)
+        if np.nanmin(left) == 1.0:
+            untouched.append(number)
+            continue
         color = (SKY, GREEN, ORANGE, PURPLE, GREY)[k % 5]
-        label = f"stage {name[len(prefix) :].removesuffix(suffix)}"
-        top.plot(update, run.column(name), color=color, lw=1.2, label=label)
+        top.plot(update, left, color=color, lw=1.4, label=f"stage {number}")
+    if untouched:
+        label = f"stage {', '.join(untouched)}: not begun"
+        top.plot(update, np.ones(len(update)), color=GREY, lw=1.4, ls=(0, (1, 2)), label=label)
     top.plot(update, run.column("guard/tails/remaining_ratio"), color=BLUE, lw=2.4, label="all")
     active = np.nan_to_num(run.column("guard/tails/warn_active")) > 0
     for k, (first, last) in enumerate(spans(active)):
@@ -221,22 +234,27 @@ def tail_queue(run: RunFiles) -> Figure | None:
     threshold = run.config.get("guards", {}).get("tails", {}).get("warn_ratio", 0)
     if threshold:
         top.axhline(float(threshold), color=RED, lw=1.1, ls=(0, (5, 3)), label="warn at")
-    top.set_ylim(-0.02, 1.05)
+    top.set_ylim(-0.04, 1.06)
     top.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     top.set_ylabel("starts that remain")
     top.set_title("Tail starts", pad=30)
     legend_above(top, 9)
     by_update(top, run, label=False)
-    bottom.bar(
-        update, run.column("guard/tails/overrides"), 0.8, color=SKY, label="episodes from a start"
-    )
-    fresh = run.column("guard/tails/episodes") - run.column("guard/tails/overrides")
     base = run.column("guard/tails/overrides")
-    bottom.bar(update, fresh, 0.8, bottom=base, color=LINES, label="episodes begun afresh")
+    fresh = run.column("guard/tails/episodes") - base
+    middle.bar(update, base, 0.8, color=SKY, label="from a start")
+    middle.bar(update, fresh, 0.8, bottom=base, color=GREY, label="begun afresh")
+    middle.set_ylim(0, 1.08 * float(np.nanmax(run.column("guard/tails/episodes"))) + 1e-9)
+    middle.set_ylabel("episodes")
+    middle.set_title("Episodes that began", pad=30)
+    legend_above(middle)
+    by_update(middle, run, label=False)
     for name, color in (("cured", GREEN), ("relapsed", RED)):
-        bottom.plot(update, run.column(f"guard/tails/{name}"), color=color, label=f"starts {name}")
-    bottom.set_ylabel("count")
-    bottom.set_title("Episodes and starts", pad=30)
+        bottom.plot(update, run.column(f"guard/tails/{name}"), color=color, label=name)
+    from_zero(bottom)
+    bottom.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    bottom.set_ylabel("starts")
+    bottom.set_title("What became of the starts", pad=30)
     legend_above(bottom)
     by_update(bottom, run)
     return figure
@@ -288,7 +306,7 @@ def _penalty(axes: Axes, run: RunFiles) -> None:
     update = run.column("update")
     axes.step(update, run.column("world/density_penalty"), where="mid", color=PURPLE)
     axes.set_ylabel("density penalty")
-    axes.set_ylim(0, None)
+    from_zero(axes)
     by_update(axes, run, label=False)
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.probes.headlines import words
 from holdfast.store.files import read_json, write_atomic
-from holdfast.view.files import Line, RunFiles, title
+from holdfast.view.files import Line, RunFiles
 from holdfast.view.numbers import clock, figure, number, short
 from holdfast.view.page import (
     Cell,
@@ -41,23 +42,11 @@ STATES = {
     "stopped": "bad",
     "failed": "bad",
 }
-SHARES = frozenset({"avg_final", "min_final", "median_final"})
-COLUMNS = (
-    "avg_final",
-    "min_final",
-    "ed100",
-    "p10",
-    "avoidable_death_fraction",
-    "step_one_ratio",
-    "return_mean",
-    "length_mean",
-)
-"""Metrics of the probe table, where they were measured."""
-HEADLINES = ("avoidable_death_fraction", "ed100", "p10", "min_final", "return_mean")
-"""Metrics of the last probe that get a card beside the main one."""
 SHOWN_DECISIONS = 200
 FILM_BYTES = 12_000_000
 """Most bytes of films inside the page; older ones are only listed."""
+INSIDE = frozenset({"worst", "grid"})
+"""Films of evaluations that stand in the page."""
 
 
 def write_report(run: Path) -> Path:
@@ -136,27 +125,28 @@ def _cards(files: RunFiles) -> str:
     cards = []
     if files.evals:
         last, main = files.evals[-1], files.main
+        shared = files.headline.share and main == files.headline.metric
         value = number(last["metrics"].get(main))
         ceiling = number(last["metrics"].get(f"ceiling_{main}"))
         if value is not None:
             note = _interval(last, main, "95 % interval ")
             if ceiling is not None:
                 note += f"; ceiling {figure(ceiling)}"
-            share = value if main in SHARES else None
-            name = f"{title(main)}, last probe (update {last.get('update')})"
+            share = value if shared else None
+            name = f"{words(main)}, last probe (update {last.get('update')})"
             cards.append(card(name.capitalize(), figure(value), note, share, ceiling or 0))
             best = next((e for e in files.evals if e.get("update") == files.best_update), last)
             found = number(best["metrics"].get(main))
             if found is not None and best is not last:
-                name = f"{title(main)}, best probe (update {best.get('update')})".capitalize()
-                share = found if main in SHARES else None
+                name = f"{words(main)}, best probe (update {best.get('update')})".capitalize()
+                share = found if shared else None
                 note = _interval(best, main, "95 % interval ")
                 cards.append(card(name, figure(found), note, share, ceiling or 0))
-        for name in HEADLINES:
+        for name in files.headline.cards:
             value = number(last["metrics"].get(name))
             if value is not None and name != main:
                 cards.append(
-                    card(title(name).capitalize(), figure(value), _interval(last, name, "95 % "))
+                    card(words(name).capitalize(), figure(value), _interval(last, name, "95 % "))
                 )
     speeds = [number(line.get("time/env_steps_per_s")) for line in files.metrics]
     known = sorted(s for s in speeds if s is not None)
@@ -174,27 +164,29 @@ def _figures(files: RunFiles, wanted: Callable[[str], bool]) -> str:
     for plot in plots():
         path = files.path / "plots" / f"{plot.name}.png"
         if path.is_file() and wanted(plot.name):
-            kind = "wide" if plot.wide else ""
-            shown.append(picture(path, plot.title, plot.caption, kind))
+            shown.append(
+                picture(path, plot.title, plot.caption, "plot wide" if plot.wide else "plot")
+            )
     return f'<div class="figures">{"".join(shown)}</div>' if shown else ""
 
 
 def _clips(files: RunFiles) -> str:
-    listed = files.path / "media" / "clips.json"
+    """Return the films of the best policy."""
     try:
-        clips = read_json(listed)
+        clips = read_json(files.path / "media" / "clips.json")
     except HoldfastError:
         return ""
     shown = []
-    for clip in clips:
-        path = files.path / "media" / f"{clip['name']}.gif"
+    for clip in sorted(clips, key=lambda clip: str(clip["rank"])):  # best, median, worst
+        path = files.path / "media" / f"{clip['name']}.mp4"
         if path.is_file():
-            name = f"{str(clip['rank']).capitalize()} episode of the probe"
-            caption = f"{clip['outcome']}; seed {clip['seed']}, update {clip['update']}."
-            films = [f for f in clip["files"] if f.endswith(".mp4")]
-            caption += f" At full rate: media/{films[0]}." if films else ""
-            shown.append(picture(path, name, caption, "clip"))
-    return f'<div class="figures clips">{"".join(shown)}</div>' if shown else ""
+            rank = str(clip["rank"])
+            name = "Episodes of the probe" if rank == "grid" else f"{rank.capitalize()} episode"
+            seeds = f"seed {clip['seed']}" if rank != "grid" else f"{len(clip['seeds'])} seeds"
+            caption = f"{clip.get('outcome', '')}; {seeds}, update {clip['update']}."
+            shown.append(film(path, name, caption, playing=True))
+    kind = "clips" if len(shown) > 1 else "single"
+    return f'<div class="figures {kind}">{"".join(shown)}</div>' if shown else ""
 
 
 def _growth(files: RunFiles) -> str:
@@ -219,31 +211,34 @@ def _films(files: RunFiles) -> list[str]:
         path = folder / str(clip["file"])
         if not path.is_file():
             continue
-        name = f"update {clip['update']}, {clip['rank']} episode"
-        size += path.stat().st_size if clip["rank"] == "worst" else 0
-        if clip["rank"] == "worst" and size <= FILM_BYTES:
-            caption = f"{clip['final']:.1%} of the fish alive; seed {clip['seed']}."
-            inside.append(film(path, name.capitalize(), caption))
+        rank = str(clip["rank"])
+        size += path.stat().st_size if rank in INSIDE else 0
+        if rank in INSIDE and size <= FILM_BYTES:
+            name = f"update {clip['update']}, {rank}{'' if rank == 'grid' else ' episode'}"
+            inside.append(
+                film(path, name.capitalize(), f"{clip.get('outcome', '')}; seed {clip['seed']}.")
+            )
         rows.append(
             [
                 Cell(str(clip["update"]), right=True),
-                Cell(str(clip["rank"])),
-                Cell(f"{clip['final']:.1%}", right=True),
+                Cell(rank),
+                Cell(str(clip.get("outcome", ""))),
                 Cell(f"media/evals/{clip['file']}"),
                 Cell(str(clip["replay"])),
             ]
         )
     shown = f'<div class="figures films">{"".join(inside)}</div>' if inside else ""
-    head = ["update", "episode", "alive", "film", "command that films it again"]
-    listing = table(head, rows)
+    listing = table(["update", "episode", "outcome", "film", "command that shows it again"], rows)
     return (
-        [shown, folded("All films and the commands that make them again", listing)] if rows else []
+        [shown, folded("All films and the commands that show them again", listing)] if rows else []
     )
 
 
 def _probes(files: RunFiles) -> str:
     names = [
-        n for n in COLUMNS if any(number(e["metrics"].get(n)) is not None for e in files.evals)
+        n
+        for n in files.headline.columns
+        if any(number(e["metrics"].get(n)) is not None for e in files.evals)
     ]
     if files.main not in names and files.evals:
         names.insert(0, files.main)
@@ -264,7 +259,7 @@ def _probes(files: RunFiles) -> str:
     best = next(
         (k for k, e in enumerate(files.evals) if e.get("update") == files.best_update), None
     )
-    head = ["update", "env steps", *(title(n) for n in names)]
+    head = ["update", "env steps", *(words(n) for n in names)]
     made = table(head, rows, best)
     episodes = len(files.evals[-1].get("seeds", [])) if files.evals else 0
     fresh = files.config.get("probe", {}).get("seeds") == "fresh"
@@ -332,7 +327,12 @@ def _again(files: RunFiles) -> list[str]:
                 "sub",
             )
         )
-    parts.append(paragraph(f"Evaluate it with: holdfast eval {files.name}", "sub"))
+    parts.append(
+        paragraph(
+            f"Evaluate it with: holdfast eval {files.name}. Watch it with: holdfast watch {files.name}",
+            "sub",
+        )
+    )
     return parts
 
 

@@ -101,6 +101,13 @@ def legend_above(axes: Axes, columns: int = 4) -> None:
     legend.set_in_layout(False)
 
 
+def from_zero(axes: Axes) -> None:
+    """Begin the y axis at zero, with room for lines that run along its ends."""
+    axes.set_ylim(0, None)
+    top = axes.get_ylim()[1]
+    axes.set_ylim(-0.03 * top, 1.05 * top)
+
+
 def _tick(value: float) -> str:
     text = short(value)
     for unit in "GMk":

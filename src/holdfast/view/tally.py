@@ -1,7 +1,8 @@
 """What a display knows after each update: speed, time left, where the time goes, best probe, events.
 
-It is fed the plain dict that the loop shows after an update. Extra keys are used when they are there:
-`messages` (a list of sentences), `best_value` and `best_update`.
+It is fed the plain dict that the loop shows after an update; what matters most in it is declared by its world
+(`probes/headlines.py`). Extra keys are used when they are there: `messages` (a list of sentences), `best_by`,
+`best_value` and `best_update`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.probes.headlines import Headline, headline_in, words
 from holdfast.view.numbers import figure, number
 
 PARTS = ("world", "policy", "learn", "probe", "other")
 SPEED_WINDOW_S = 20.0
 HISTORY = 240
 EVENTS = 4
-NAMES = {"avg_final": "survival", "return_mean": "return"}
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Probe:
     best: float
     best_update: int
     ceiling: float | None
-    early: float | None
-    avoidable: float | None
+    beside: tuple[tuple[str, float], ...]
+    """What else is worth saying: words and value."""
 
 
 class Tally:
@@ -57,7 +58,7 @@ class Tally:
         self.update, self.updates = int(line.get("update", 0)), int(line.get("updates", 0))
         self.env_steps = number(line.get("env_steps")) or 0.0
         self._count_time(line)
-        value = number(line.get(self.main_signal()))
+        value = number(line.get(self.headline.signal))
         if value is not None:
             self.history.append(value)
         told = [str(m) for m in line.get("messages") or ()]
@@ -66,12 +67,10 @@ class Tally:
         self.events.extend(f"update {self.update}: {text}" for text in (*told, *best))
         return told
 
-    def main_signal(self) -> str:
-        """Return the name of the signal that people look at first."""
-        for name in self.line:
-            if name.endswith("/survival") and name.count("/") == 1:
-                return name
-        return "episode/return_mean"
+    @property
+    def headline(self) -> Headline:
+        """What people look at first in this world."""
+        return headline_in(self.line)
 
     @property
     def elapsed_s(self) -> float:
@@ -125,7 +124,8 @@ class Tally:
         return told
 
     def _read_probe(self, line: dict[str, Any]) -> list[str]:
-        metric = next((m for m in NAMES if f"probe/{m}" in line), "")
+        main = self.headline
+        metric = str(line.get("best_by") or main.metric)
         value = number(line.get(f"probe/{metric}"))
         if value is None:
             return []
@@ -138,14 +138,17 @@ class Tally:
             best, best_update = given, int(number(line.get("best_update")) or self.update)
         self.probe = Probe(
             self.update,
-            NAMES[metric],
+            words(metric),
             value,
             best,
             best_update,
             number(line.get(f"probe/ceiling_{metric}")),
-            number(line.get("probe/ed100")),
-            number(line.get("probe/avoidable_death_fraction")),
+            tuple(
+                (words(name), found)
+                for name in main.beside
+                if (found := number(line.get(f"probe/{name}"))) is not None
+            ),
         )
         if old is not None and best_update == self.update:
-            return [f"new best {NAMES[metric]} {figure(value)}"]
+            return [f"new best {words(metric)} {figure(value)}"]
         return []

@@ -48,6 +48,10 @@ class World(VectorEnv[Array, Array, Array]):
     """False for foreign environments that cannot be saved: their runs resume, but not bit for bit."""
     value_names: tuple[str, ...] = ()
     """What `set_value` may turn while the world runs."""
+    game_roles: tuple[str, ...] = ("player",)
+    """Roles of the slots of one game, where these differ."""
+    scripts: tuple[str, ...] = ()
+    """Names of policies that the world plays by itself: opponents and baselines."""
 
     def __init__(
         self,
@@ -68,6 +72,11 @@ class World(VectorEnv[Array, Array, Array]):
         self.observation_space = batch_space(observation_space, self.num_envs)
         self.action_space = batch_space(action_space, self.num_envs)
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    @property
+    def frame_stack(self) -> int:
+        """Frames that a learner should see at once; the world gives each of them once."""
+        return 1
 
     @abstractmethod
     def reset(
@@ -127,6 +136,17 @@ class World(VectorEnv[Array, Array, Array]):
     def value(self, name: str) -> float:
         """Return what the simulator uses now for `name`."""
         raise self._unknown_value(name)
+
+    def override(self, slots: Sequence[int], script: str) -> int:
+        """Let a script such as `RIGHT+B:180` choose the actions of these slots; return its frames."""
+        raise ConfigError(f"This world takes no scripted actions, so not '{script}' either.")
+
+    def scripted(self, name: str, role: str) -> Array:
+        """Return what the script `name` does now in every slot of `role`, one action a game."""
+        known = ", ".join(self.scripts) or "none"
+        raise ConfigError(
+            f"This world has no script '{name}'. It has: {known}.{nearest(name, self.scripts)}"
+        )
 
     def step(self, actions: Array) -> tuple[Array, F64, Bools, Bools, dict[str, Any]]:
         """Step all slots once into fresh arrays, as Gymnasium does."""

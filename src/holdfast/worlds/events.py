@@ -1,10 +1,10 @@
 """What happens to foreign environments, as `env_events.jsonl` and as one line on the console.
 
-One JSON object a phase: `{ts, mono, env, pid, phase, status, duration_s, error_type, error_msg, backend}`;
-`phase` is construct, reset, step, close, restart or prewarm, `status` is begin, ok or error, `ts` is Unix
-time, `mono` the machine's monotonic clock. Constructions and explicit resets of every environment are
-written, steps and the resets between episodes only when they fail. Events are kept in memory until
-`open` says where to write them; without it nothing is written.
+One JSON object a phase: `{ts, mono, env, pid, phase, status, duration_s, error_type, error_msg, backend, world,
+stage}`; `phase` is construct, reset, step, close or prewarm, `status` is begin, ok or error, `ts` is Unix
+time, `mono` the machine's monotonic clock, `stage` the phase of the run's plan. Constructions and explicit resets
+of every environment are written, steps and the resets between episodes only when they fail. Without a record that
+says where, nothing is written.
 """
 
 from __future__ import annotations
@@ -14,49 +14,57 @@ import os
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.errors import StorageError
 from holdfast.store.journal import Lines
+from holdfast.worlds.pool_slow import SlowSteps, Stacks, Usual, no_stacks
 
 Progress = Literal["quiet", "summary", "verbose"]
-HELD = 20_000
-"""Events kept in memory while there is no file."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where a world writes down what happens to it, and to whom it speaks."""
+
+    directory: Path | None = None
+    """The run directory; None writes no events, and reports go to a temporary directory."""
+    say: Callable[[str], None] | None = None
+    """Takes messages; None prints only warnings, on standard error."""
+    progress: Progress = "summary"
+    """What is said: nothing, one line when all environments are ready, or every construction."""
+    stage: str = ""
+    """Phase of the run's plan that the world is for."""
+    slow: SlowSteps | None = None
+    """Counts steps that take far longer than usual."""
+
+    def at(self, stage: str) -> Record:
+        """Return the same record for a phase of the plan."""
+        return replace(self, stage=stage)
 
 
 class Events:
     """The event record of one foreign world."""
 
-    def __init__(self, backend: str, progress: Progress = "summary") -> None:
-        self.backend, self.progress = backend, progress
-        self.directory: Path | None = None
-        self.say: Callable[[str], None] | None = None
-        self._held: deque[dict[str, Any]] = deque(maxlen=HELD)
-        self._said: deque[str] = deque(maxlen=1000)
+    def __init__(self, world: str, backend: str, record: Record | None = None) -> None:
+        self.world, self.backend, self.record = world, backend, record or Record()
         self._lines: Lines | None = None
         self._begun: dict[tuple[int, str], float] = {}
         self.failed_close: list[tuple[str, str]] = []
         """Type and text of what went wrong in closing."""
-
-    def open(self, directory: Path, say: Callable[[str], None] | None = None) -> None:
-        """Write all events, those held back too, to `directory/env_events.jsonl`, and speak to `say`."""
-        self.close()
-        self.directory, self.say = directory, say
-        self._lines = Lines(directory / "env_events.jsonl")
-        while self._held:
-            self._write(self._held.popleft())
-        if say is not None:
-            while self._said:
-                say(self._said.popleft())
+        self.usual = Usual()
+        """Seconds of a step of one game."""
+        if self.record.directory is not None:
+            self._lines = Lines(self.record.directory / "env_events.jsonl")
 
     def begin(self, env: int, phase: str, pid: int | None = None) -> None:
         """Record that a phase begins."""
         self._begun[env, phase] = time.monotonic()
         self._event(env, phase, "begin", pid)
-        if self.progress == "verbose" and phase == "construct":
+        if self.record.progress == "verbose" and phase == "construct":
             self._tell(f"env {env}: constructing")
 
     def ok(
@@ -66,8 +74,8 @@ class Events:
         took = self._took(env, phase) if duration_s is None else duration_s
         self._begun.pop((env, phase), None)
         self._event(env, phase, "ok", pid, duration_s=took)
-        if self.progress == "verbose" and phase in ("construct", "restart"):
-            self._tell(f"env {env}: {phase} done in {took:.2f} s")
+        if self.record.progress == "verbose" and phase == "construct":
+            self._tell(f"env {env}: constructed in {took:.2f} s")
 
     def error(
         self,
@@ -102,26 +110,31 @@ class Events:
             f"{len(construct_s)} envs ready in {seconds:.2f} s, "
             f"slowest env {slowest} {construct_s[slowest]:.2f} s"
         )
-        if self.progress != "quiet":
+        if self.record.progress != "quiet":
             self._tell(text)
 
     def warn(self, text: str) -> None:
         """Tell at once that something went wrong, even when nobody has asked for events."""
-        if self.progress == "quiet":
+        if self.record.progress == "quiet":
             return
-        if self.say is not None:
-            self.say(text)
+        if self.record.say is not None:
+            self.record.say(text)
         else:
             sys.stderr.write(f"warning: {text}\n")
 
+    def still_in_step(self, game: int, since: float, stacks: Stacks = no_stacks) -> None:
+        """Count a step that began at `since` and is not over, if it is slow by now."""
+        if self.record.slow is not None:
+            self.record.slow.look(f"step of {self.world}, game {game}", since, self.usual, stacks)
+
     def place(self) -> Path:
         """Return where reports go: the run directory, or a temporary one."""
-        if self.directory is not None:
-            return self.directory
+        if self.record.directory is not None:
+            return self.record.directory
         return Path(tempfile.mkdtemp(prefix="holdfast-envs-"))
 
     def close(self) -> None:
-        """Close the file; later events are held in memory again."""
+        """Close the file; later events are lost."""
         if self._lines is not None:
             lines, self._lines = self._lines, None
             with contextlib.suppress(OSError):
@@ -132,12 +145,12 @@ class Events:
         return now - self._begun.get((env, phase), now)
 
     def _tell(self, text: str) -> None:
-        if self.say is not None:
-            self.say(text)
-        else:
-            self._said.append(text)
+        if self.record.say is not None:
+            self.record.say(text)
 
     def _event(self, env: int, phase: str, status: str, pid: int | None, **more: Any) -> None:
+        if self._lines is None:
+            return
         event = {
             "ts": time.time(),
             "mono": time.monotonic(),
@@ -149,16 +162,10 @@ class Events:
             "error_type": None,
             "error_msg": None,
             "backend": self.backend,
+            "world": self.world,
+            "stage": self.record.stage,
             **more,
         }
-        if self._lines is None:
-            self._held.append(event)
-        else:
-            self._write(event)
-
-    def _write(self, event: dict[str, Any]) -> None:
-        if self._lines is None:
-            return
         try:
             self._lines.write(event)
             self._lines.flush()

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -34,10 +33,10 @@ from holdfast.errors import ConfigError
 from holdfast.records import F64, Array, Bools, Episode, Start, pack_starts, unpack_starts
 from holdfast.rng import MASK_63, derive_seed
 from holdfast.worlds.contract import State, World
-from holdfast.worlds.events import Events
+from holdfast.worlds.events import Events, Record
 from holdfast.worlds.pool_faults import Fault, Ledger
 from holdfast.worlds.pool_games import Game, GymnasiumGame, ParallelGame, make_game
-from holdfast.worlds.pool_modes import choose_mode, make_backend, prewarm
+from holdfast.worlds.pool_modes import choose_mode, make_backend
 from holdfast.worlds.pool_options import Backend, ForeignOptions, Mode
 
 __all__ = [
@@ -48,6 +47,9 @@ __all__ = [
     "ParallelGame",
     "make_game",
 ]
+
+TIMED_EVERY = 8
+"""Every so many steps one is timed."""
 
 
 class ForeignWorld(World):
@@ -61,18 +63,14 @@ class ForeignWorld(World):
         options: ForeignOptions | None = None,
         *,
         seed: int = 0,
-        record: Path | None = None,
+        record: Record | None = None,
     ) -> None:
-        """Construct the games; with `record`, events go to that directory from the first one on."""
+        """Construct the games; `record` says where events and fault reports go."""
         self.name, self.options = name, options or ForeignOptions()
         make = make_game(name)
         self.mode: Mode = choose_mode(name, self.options, make)
-        self.events = Events(self.mode, self.options.progress)
-        if record is not None:
-            self.events.open(record)
+        self.events = Events(name, self.mode, record)
         self.ledger = Ledger(name, self.options.max_restarts, self.events)
-        if self.options.prewarm == "once":
-            prewarm(name, self.options, self.mode, make, self.events)
         began = time.monotonic()
         self._backend: Backend = make_backend(
             name, self.options, self.mode, make, self.ledger, self.events
@@ -102,24 +100,27 @@ class ForeignWorld(World):
         self._episodes = np.zeros(self.games, np.int64)
         self._seeds = [seed + g for g in range(self.games)]
         self._starts = [Start()] * self.games
+        self._in_turn = -(-self.games // len(self._backend.post.phase))
+        self.steps_made = 0
+        """Steps of the whole world so far; a watcher reads it."""
         self._queues: list[deque[Start]] = [deque() for _ in range(self.games)]
-
-    def record_to(self, directory: Path, say: Callable[[str], None] | None = None) -> None:
-        """Write `env_events.jsonl` and fault reports to a run directory; say what is worth saying."""
-        self.events.open(directory, say)
 
     def health(self) -> dict[str, float]:
         """Return construction and reset times, restarts, and the workers that are alive."""
         post = self._backend.post
         return {
-            "env/construct_total_s": float(post.construct_s.sum()),
-            "env/construct_max_s": float(post.construct_s.max()),
-            "env/reset_total_s": float(post.reset_s.sum()),
-            "env/reset_max_s": float(post.reset_s.max()),
-            "env/restarts": float(self.ledger.total),
-            "env/workers": float(len(self.pids())),
-            **{f"env/restarts_{p}": float(n) for p, n in sorted(self.ledger.by_phase.items())},
+            "pool/construct_total_s": float(post.construct_s.sum()),
+            "pool/construct_max_s": float(post.construct_s.max()),
+            "pool/reset_total_s": float(post.reset_s.sum()),
+            "pool/reset_max_s": float(post.reset_s.max()),
+            "pool/restarts": float(self.ledger.total),
+            "pool/workers": float(len(self.pids())),
+            **{f"pool/restarts_{p}": float(n) for p, n in sorted(self.ledger.by_phase.items())},
         }
+
+    def stacks(self) -> Mapping[str, str]:
+        """Return the Python stacks of the worker processes, as they are now."""
+        return self._backend.stacks()
 
     def pids(self) -> list[int]:
         """Return the worker processes (none in the modes serial and threads)."""
@@ -163,7 +164,11 @@ class ForeignWorld(World):
         board.actions[...] = actions
         board.side[0] = 1 - board.side[0]
         was_active = board.mask.copy()
+        began = time.monotonic() if self.steps_made % TIMED_EVERY == 0 else 0.0
         faults = self._backend.step()
+        self.steps_made += 1
+        if began:
+            self.events.usual.add((time.monotonic() - began) / self._in_turn)
         for fault in faults:
             for g in fault.games:
                 self._cut_short(g, was_active)

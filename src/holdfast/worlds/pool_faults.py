@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from holdfast.errors import ConfigError, EnvironmentFault
@@ -15,6 +17,10 @@ from holdfast.worlds.pool_player import GameError
 
 HOUR_S = 3600.0
 Reason = Literal["raised", "exited", "killed", "hung"]
+OOM = "OutOfMemory"
+"""Error type of a worker that the kernel killed for want of memory."""
+COUNTERS = ("/sys/fs/cgroup/memory.events", "/proc/vmstat")
+"""Where the kernel counts processes that it killed for want of memory: of our group, or of the machine."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,11 @@ class Fault:
         )
 
     @property
+    def out_of_memory(self) -> bool:
+        """Whether the machine had no memory left for the environment."""
+        return self.error_type in (OOM, "MemoryError")
+
+    @property
     def what(self) -> str:
         """What happened, as the end of a sentence that begins with the environment."""
         if self.reason == "raised":
@@ -70,6 +81,20 @@ def death(exitcode: int | None) -> tuple[Reason, str, str]:
     return "exited", "Exit", f"exited with code {exitcode}"
 
 
+def oom_kills(counters: Sequence[str] = COUNTERS) -> int:
+    """Return how many processes the kernel has killed for want of memory, as far as it can be known."""
+    for path in counters:
+        try:
+            lines = Path(path).read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            name, _, count = line.partition(" ")
+            if name == "oom_kill" and count.isdigit():
+                return int(count)
+    return 0
+
+
 class Ledger:
     """Counts restarts a slot and an hour, and stops the run when they are too many."""
 
@@ -80,10 +105,13 @@ class Ledger:
         self.total = 0
         self.by_phase: Counter[str] = Counter()
         self._times: dict[int, deque[float]] = {}
+        self._oom_kills = oom_kills()
 
     def note(self, fault: Fault) -> None:
-        """Record a fault; raise an EnvironmentFault if its slot has had too many."""
+        """Record a fault; raise an EnvironmentFault if its slot has had too many, or memory is short."""
         now = time.monotonic()
+        if fault.exitcode == -signal.SIGKILL and oom_kills() > self._oom_kills:
+            fault = replace(fault, error_type=OOM, error_msg="was killed for want of memory")
         times = self._times.setdefault(fault.slot, deque())
         while times and now - times[0] > HOUR_S:
             times.popleft()
@@ -104,6 +132,12 @@ class Ledger:
             step=fault.step,
             stacks=fault.stacks,
         )
+        if fault.out_of_memory:
+            raise PoolFault(
+                f"The environment {self.name} {fault}. Fewer games (--games) need less memory. "
+                f"The stacks and all faults are in {self._write_report()}.",
+                fault,
+            )
         if len(times) > self.max_restarts:
             raise self._exhausted(fault, len(times) - 1)
         self.events.warn(
@@ -116,21 +150,26 @@ class Ledger:
         self.events.error(
             error.game, error.phase, error.error_type, error.text, seed=seed, step=step
         )
+        fault = Fault(
+            slot=error.game,
+            games=(error.game,),
+            game=error.game,
+            seed=seed,
+            step=step,
+            phase=error.phase,
+            reason="raised",
+            error_type=error.error_type,
+            error_msg=error.text,
+        )
+        self.faults.append(fault)
+        self.total += 1
+        kept = self.events.record.directory is not None
+        report = f" The report is {self._write_report()}." if kept else ""
         return PoolFault(
             f"The environment {self.name} {error.text} (game {error.game}, seed {seed}, step {step}). "
             f"Every observation must fit {self.contract} and every reward must be finite; fix the "
-            "environment, or wrap it, and try 'holdfast doctor' on it.",
-            Fault(
-                slot=error.game,
-                games=(error.game,),
-                game=error.game,
-                seed=seed,
-                step=step,
-                phase=error.phase,
-                reason="raised",
-                error_type=error.error_type,
-                error_msg=error.text,
-            ),
+            f"environment, or wrap it, and try 'holdfast doctor' on it.{report}",
+            fault,
         )
 
     def refuse(self, error: GameError, seed: int = 0, step: int = 0) -> None:

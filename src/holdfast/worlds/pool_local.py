@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import EnvironmentFault
@@ -22,6 +22,7 @@ from holdfast.worlds.events import Events
 from holdfast.worlds.pool_board import (
     IDLE,
     PHASES,
+    STEP,
     Board,
     Layout,
     Post,
@@ -75,6 +76,9 @@ class LocalBackend:
         self.board.stage[:] = 0
         self.board.ended[:] = False
         return self._mend(self._all(lambda player: _gather(player, player.step)))
+
+    def stacks(self) -> Mapping[str, str]:
+        return {}
 
     def pids(self) -> list[int]:
         return []
@@ -160,6 +164,7 @@ class LocalBackend:
 
     def _late(self, worker: int, thread: threading.Thread) -> EnvironmentFault | None:
         """Return the error for a worker that is past its deadline."""
+        self.look_for_slow(worker)
         late = self.overdue(worker)
         if late is None:
             return None
@@ -168,6 +173,11 @@ class LocalBackend:
             "A thread cannot be stopped from outside: use --mode process, whose workers are replaced.",
             stack_of(thread),
         )
+
+    def look_for_slow(self, worker: int) -> None:
+        """Count the step that the worker is in, if it is slow by now."""
+        if int(self.post.phase[worker]) == STEP:
+            self.events.still_in_step(int(self.post.game[worker]), float(self.post.since[worker]))
 
     def overdue(self, worker: int) -> Fault | None:
         """Return a fault if the worker is past its deadline."""
@@ -317,10 +327,11 @@ def _watch(
     stop: threading.Event,
 ) -> None:
     reported = 0.0
-    while not stop.wait(0.5):
+    while not stop.wait(LOOK_EVERY_S):
         backend = ref()
         if backend is None:
             return
+        backend.look_for_slow(0)
         fault, since = backend.overdue(0), float(backend.post.since[0])
         if fault is not None and since != reported:
             reported = since

@@ -14,7 +14,7 @@ import numpy as np
 from holdfast.errors import ConfigError
 from holdfast.worlds.events import Events
 from holdfast.worlds.pool_faults import Ledger
-from holdfast.worlds.pool_games import Game
+from holdfast.worlds.pool_games import Game, make_game
 from holdfast.worlds.pool_local import LocalBackend
 from holdfast.worlds.pool_options import Backend, ForeignOptions, Mode
 
@@ -98,20 +98,10 @@ def make_backend(
     return LocalBackend(make, options, workers, ledger, events, threads=mode == "threads")
 
 
-def prewarm(
-    name: str, options: ForeignOptions, mode: Mode, make: Callable[[], Game], events: Events
-) -> None:
-    """Build, reset and close one game; a failure here would be a failure of all."""
-    events.begin(-1, "prewarm")
-    once = replace(options, games=1, workers=1, max_restarts=0, prewarm="none")
-    ledger = Ledger(name, 0, events)
-    backend = make_backend(name, once, mode, make, ledger, events)
-    try:
-        ledger.contract = str(backend.spec.observation_space)
-        backend.reset([0])
-    finally:
-        backend.close()
-    events.ok(-1, "prewarm")
+def one_game(name: str, options: ForeignOptions) -> ForeignOptions:
+    """Return the options for one game alone in the mode that the whole world would have; it gets no second try."""
+    mode = choose_mode(name, options, make_game(name))
+    return replace(options, mode=mode, games=1, workers=1, max_restarts=0)
 
 
 def _portable(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
@@ -45,10 +45,6 @@ class ForeignOptions:
     """Worker processes that construct their environments at the same time."""
     start: Literal["forkserver", "spawn"] = "forkserver"
     """How worker processes are started: forked from a small clean server, or each as a new Python."""
-    prewarm: Literal["none", "once"] = "none"
-    """once: build, reset and close one environment before the others; a failure there stops the run."""
-    progress: Literal["quiet", "summary", "verbose"] = "summary"
-    """What is said about environments: nothing, one line when all are ready, or every construction."""
 
     def limit(self, phase: int) -> float:
         """Return the deadline of a phase in seconds."""
@@ -75,6 +71,10 @@ class Backend(Protocol):
 
     def step(self) -> list[Fault]:
         """Step every game with `board.actions`; for games of a fault `board.stage` says how far they came."""
+        ...
+
+    def stacks(self) -> Mapping[str, str]:
+        """Return the Python stacks of the worker processes; any thread may ask."""
         ...
 
     def pids(self) -> list[int]:

@@ -6,25 +6,23 @@ import contextlib
 import multiprocessing
 import os
 import pickle
-import shutil
 import signal
 import socket
 import sys
 import tempfile
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from holdfast.errors import ConfigError
 from holdfast.worlds.pool_board import BOOT
-from holdfast.worlds.pool_worker import Assignment, Handle, serve
+from holdfast.worlds.pool_worker import STACK_SIGNAL, Assignment, Handle, serve
 
 
 @dataclass
@@ -35,12 +33,15 @@ class Worker:
     process: BaseProcess
     orders: int
     talk: Connection
-    stacks: Path
+    stacks: int
+    """File without a name for its Python stacks."""
     pid: int
     order: int = BOOT
     """The phase that it was last told to enter."""
     sent: float = 0.0
     """When (`time.monotonic`)."""
+    shown: int = 0
+    """Bytes of `stacks` that somebody has read already."""
 
 
 def portable_entry(name: str) -> Any:
@@ -65,9 +66,10 @@ def launch(job: Assignment, start: str, memory: int, life: int) -> Worker:
     """Start a worker process; `memory` and `life` are descriptors that all workers share."""
     ours, theirs = socket.socketpair()
     talk, far = multiprocessing.Pipe()
+    stacks = nameless_file()
     process = _context(start).Process(
         target=serve,
-        args=(job, Handle(theirs.fileno()), far, Handle(memory), Handle(life)),
+        args=(job, Handle(theirs.fileno()), far, Handle(memory), Handle(life), Handle(stacks)),
         name=f"holdfast-env-{job.worker}",
         daemon=True,
     )
@@ -80,7 +82,7 @@ def launch(job: Assignment, start: str, memory: int, life: int) -> Worker:
         process=process,
         orders=ours.detach(),
         talk=talk,
-        stacks=Path(job.stacks),
+        stacks=stacks,
         pid=process.pid or 0,
         sent=time.monotonic(),
     )
@@ -118,6 +120,15 @@ def messages(talk: Connection) -> Iterator[Any]:
             yield talk.recv()
 
 
+def exists(pid: int) -> bool:
+    """Return whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def send(pid: int, *signals: int) -> None:
     for number in signals:
         with contextlib.suppress(ProcessLookupError):
@@ -130,27 +141,69 @@ def send_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def settled(path: Path, seconds: float = 0.3) -> None:
-    """Return when the stacks have been written, or the time is over."""
+def read_stacks(worker: Worker) -> str:
+    """Return the Python stacks that a worker has shown since they were last read."""
+    size = os.fstat(worker.stacks).st_size
+    text = os.pread(worker.stacks, size - worker.shown, worker.shown)
+    worker.shown = size
+    return text.decode(errors="replace")
+
+
+def settled(worker: Worker, seconds: float = 0.3) -> None:
+    """Return when new stacks have been written, or the time is over."""
     end, size = time.monotonic() + seconds, -1
     while time.monotonic() < end:
-        with contextlib.suppress(OSError):
-            now = path.stat().st_size
-            if now > 0 and now == size:
-                return
-            size = now
+        now = os.fstat(worker.stacks).st_size
+        if now > worker.shown and now == size:
+            return
+        size = now
         time.sleep(0.01)
 
 
+def show_stacks(workers: Sequence[Worker], seconds: float = 0.5) -> dict[str, str]:
+    """Return where these workers are now; one that does not answer in time shows nothing."""
+    for worker in workers:
+        send(worker.pid, STACK_SIGNAL)
+    late = time.monotonic() + seconds
+    found = {}
+    for worker in workers:
+        with contextlib.suppress(OSError):  # it has been replaced meanwhile
+            settled(worker, max(0.0, late - time.monotonic()))
+            found[f"worker {worker.index}, pid {worker.pid}"] = read_stacks(worker)
+    return found
+
+
+def stop_worker(worker: Worker) -> None:
+    """End a worker: SIGTERM, a second, SIGKILL, and whatever it has started itself."""
+    if worker.process.exitcode is None:
+        send(worker.pid, signal.SIGTERM, signal.SIGCONT)
+        worker.process.join(1.0)
+    if worker.process.exitcode is None:
+        send(worker.pid, signal.SIGKILL)
+        worker.process.join(1.0)
+    send_group(worker.pid)
+
+
+def still_there(workers: Iterable[Worker], seconds: float) -> list[Worker]:
+    """Return the workers that have not ended when the time is over."""
+    late = time.monotonic() + seconds
+    waiting = {w.process.sentinel: w for w in workers}
+    while waiting and (left := late - time.monotonic()) > 0:
+        for sentinel in wait(list(waiting), left):
+            del waiting[sentinel]  # type: ignore[arg-type]
+    return list(waiting.values())
+
+
 def let_go(worker: Worker) -> None:
-    with contextlib.suppress(OSError):
-        os.close(worker.orders)
+    for fd in (worker.orders, worker.stacks):
+        with contextlib.suppress(OSError):
+            os.close(fd)
     worker.talk.close()
     with contextlib.suppress(ValueError):
         worker.process.close()
 
 
-def reap(team: dict[int, Worker], folder: Path, fds: list[int]) -> None:
+def reap(team: dict[int, Worker], fds: list[int]) -> None:
     """Kill what is left of the workers and free what they used."""
     for worker in team.values():
         if worker.process.is_alive():
@@ -163,4 +216,3 @@ def reap(team: dict[int, Worker], folder: Path, fds: list[int]) -> None:
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -30,6 +30,7 @@ import numpy as np
 import psutil
 
 from holdfast.errors import HoldfastError
+from holdfast.worlds.events import Record
 from holdfast.worlds.foreign import ForeignOptions, ForeignWorld
 from holdfast.worlds.pool_faults import PoolFault, death
 from holdfast.worlds.pool_worker import STACK_SIGNAL
@@ -198,10 +199,24 @@ def _live(trial: Trial, folder: Path, say: Any) -> None:
         construct_s=min(usual.construct_s, trial.timeout_s),
         reset_s=min(usual.reset_s, trial.timeout_s),
         step_s=min(usual.step_s, trial.timeout_s),
-        progress="quiet",
     )
     began = time.perf_counter()
-    world = ForeignWorld(trial.env, options, record=folder)
+    world = ForeignWorld(trial.env, options, record=Record(folder, progress="quiet"))
+    try:
+        _exercise(trial, world, began, say)
+    except Exception:
+        if world.mode == "process":  # the others may hang in closing what has failed
+            world.close()
+        raise
+    say(phase="close")
+    world.close()
+    for kind, text in world.events.failed_close[:1]:
+        say(phase_failed="close", error_type=kind, error=text)
+    say(finished=True, worker_exitcodes=world.exitcodes())
+
+
+def _exercise(trial: Trial, world: ForeignWorld, began: float, say: Any) -> None:
+    """Reset, step, and look for life."""
     say(phase="reset", construct_s=time.perf_counter() - began)
     began = time.perf_counter()
     first, _ = world.reset(seed=trial.seed)
@@ -238,11 +253,6 @@ def _live(trial: Trial, folder: Path, say: Any) -> None:
             error=f"no episode ended in {trial.steps} steps of {trial.games} games; raise --steps, or "
             "say --endless if that is meant",
         )
-    say(phase="close")
-    world.close()
-    for kind, text in world.events.failed_close[:1]:
-        say(phase_failed="close", error_type=kind, error=text)
-    say(finished=True, worker_exitcodes=world.exitcodes())
 
 
 if __name__ == "__main__":

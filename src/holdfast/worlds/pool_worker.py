@@ -59,17 +59,17 @@ class Assignment:
     games: int
     max_steps: int
     environ: dict[str, str]
-    stacks: str
-    """File for Python stacks."""
     follow: bool
     """Whether the kernel may kill this process when the thread that started it ends."""
 
 
-def serve(job: Assignment, orders: Handle, talk: Connection, memory: Handle, life: Handle) -> None:
+def serve(
+    job: Assignment, orders: Handle, talk: Connection, memory: Handle, life: Handle, stacks: Handle
+) -> None:
     """Be a worker until told to close; this is the whole life of the process."""
     code = 0
     try:
-        _settle(job, life.fd)
+        _settle(job, life.fd, stacks.fd)
         _play(job, orders.fd, talk, memory.fd)
     except GameError as error:
         code = 1
@@ -92,15 +92,14 @@ def serve(job: Assignment, orders: Handle, talk: Connection, memory: Handle, lif
     os._exit(code)
 
 
-def _settle(job: Assignment, life: int) -> None:
+def _settle(job: Assignment, life: int, stacks: int) -> None:
     # A session of its own: Ctrl-C is the trainer's, and what the environment starts dies with it.
     with contextlib.suppress(OSError):
         os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    file = open(job.stacks, "w")  # noqa: SIM115 (open as long as the process lives)
-    faulthandler.enable(file)
-    faulthandler.register(STACK_SIGNAL, file, all_threads=True, chain=False)
+    faulthandler.enable(stacks)
+    faulthandler.register(STACK_SIGNAL, stacks, all_threads=True, chain=False)
     os.dup2(2, 1)  # standard output belongs to the command line
     os.environ.clear()
     os.environ.update(job.environ)

@@ -20,14 +20,11 @@ import mmap
 import os
 import select
 import signal
-import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing import util
-from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from holdfast.worlds.events import Events
@@ -50,15 +47,19 @@ from holdfast.worlds.pool_options import ForeignOptions, Mode, ranges
 from holdfast.worlds.pool_player import GameError
 from holdfast.worlds.pool_process import (
     Worker,
+    exists,
     launch,
     let_go,
     messages,
     nameless_file,
     portable_entry,
+    read_stacks,
     reap,
     send,
-    send_group,
     settled,
+    show_stacks,
+    still_there,
+    stop_worker,
 )
 from holdfast.worlds.pool_worker import STACK_SIGNAL, Assignment
 
@@ -81,7 +82,6 @@ class ProcessBackend:
         self.name, self.options, self.ledger, self.events = name, options, ledger, events
         self._entry = portable_entry(name)
         self._spans = ranges(options.games, workers)
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-workers-"))
         self._memory = nameless_file()
         self._post_size = size_of(post_fields(workers, options.games))
         os.ftruncate(self._memory, self._post_size)
@@ -100,7 +100,7 @@ class ProcessBackend:
         self._reaper = util.Finalize(
             self,
             reap,
-            args=(self._team, self._folder, [self._memory, self._life, self._alive]),
+            args=(self._team, [self._memory, self._life, self._alive]),
             exitpriority=100,
         )
         try:
@@ -120,8 +120,14 @@ class ProcessBackend:
         self.board.ended[:] = False
         return self._order(range(len(self._spans)), b"s", STEP)
 
+    def stacks(self) -> Mapping[str, str]:
+        # One that has not come to its first environment yet would die of the signal.
+        ready = [w for w in list(self._team.values()) if int(self.post.phase[w.index]) != BOOT]
+        return show_stacks(ready)
+
     def pids(self) -> list[int]:
-        return [w.pid for w in self._team.values() if w.process.is_alive()]
+        # Another thread may ask; `is_alive` would take the exit code away from the one that waits for it.
+        return [w.pid for w in list(self._team.values()) if exists(w.pid)]
 
     def close(self) -> None:
         """Let the workers close their games; after at most a second the rest is killed."""
@@ -132,21 +138,16 @@ class ProcessBackend:
             worker.order, worker.sent = CLOSE, time.monotonic()
             with contextlib.suppress(OSError):
                 os.write(worker.orders, b"c")
-        end = time.monotonic() + 0.7 * min(1.0, self.options.close_s)
-        waiting = {w.process.sentinel: w for w in self._team.values()}
-        while waiting and (left := end - time.monotonic()) > 0:
-            for sentinel in wait(list(waiting), left):
-                del waiting[sentinel]  # type: ignore[arg-type]
-        for worker in waiting.values():
+        late = still_there(self._team.values(), 0.7 * min(1.0, self.options.close_s))
+        for worker in late:
             send(worker.pid, STACK_SIGNAL, signal.SIGCONT)
-        if waiting:
+        if late:
             time.sleep(0.05)
-        for worker in waiting.values():
+        for worker in late:
             fault = self._fault(worker, "hung", "Hang", "did not close in time", CLOSE)
             self._note_close(fault.game, fault.error_type, fault.error_msg, fault.stacks)
             send(worker.pid, signal.SIGTERM)
-        if waiting:
-            wait(list(waiting), 0.1)
+        still_there(late, 0.1)
         for worker in self._team.values():
             if worker.process.is_alive():
                 send(worker.pid, signal.SIGKILL)
@@ -168,11 +169,10 @@ class ProcessBackend:
         for k in told:
             worker = self._team[k]
             worker.order, worker.sent = phase, now
-            waiting.add(k)
             try:
                 os.write(worker.orders, byte)
+                waiting.add(k)
             except OSError:
-                waiting.discard(k)
                 faults.append(self._died(worker))
         faults += self._wait(waiting)
         self._refuse()
@@ -204,6 +204,9 @@ class ProcessBackend:
                 continue
             look = now + LOOK_MS / 1000
             for k in sorted(waiting):
+                if int(self.post.phase[k]) == STEP:
+                    since = max(self._team[k].sent, float(self.post.since[k]))
+                    self.events.still_in_step(int(self.post.game[k]), since, self.stacks)
                 late = self._overdue(self._team[k], now)
                 if late is not None:
                     waiting.discard(k)
@@ -243,7 +246,8 @@ class ProcessBackend:
         if error.kind != "raised":
             self._refused.append(error)
         worker.process.join(1.0)
-        self._end(worker)
+        self._forget(worker)
+        stop_worker(worker)
         return self._fault(
             worker, "raised", error.error_type, error.text, phase=error.phase, stacks=error.trace
         )
@@ -257,11 +261,8 @@ class ProcessBackend:
 
     def _died(self, worker: Worker) -> Fault:
         worker.process.join(1.0)
-        if worker.process.exitcode is None:
-            self._end(worker)
-        else:
-            self._forget(worker)
-            send_group(worker.pid)
+        self._forget(worker)
+        stop_worker(worker)
         return self._fault(worker, *death(worker.process.exitcode))
 
     def _overdue(self, worker: Worker, now: float) -> Fault | None:
@@ -272,10 +273,11 @@ class ProcessBackend:
             return None
         # A stopped process must go on to show its stack.
         send(worker.pid, STACK_SIGNAL, signal.SIGCONT)
-        settled(worker.stacks)
+        settled(worker)
         text = f"hung for {now - since:.1f} s (limit {limit:g} s)"
         fault = self._fault(worker, "hung", "Hang", text, phase, spent=now - since)
-        self._end(worker)
+        self._forget(worker)
+        stop_worker(worker)
         return fault
 
     def _fault(
@@ -294,8 +296,7 @@ class ProcessBackend:
         game = int(self.post.game[k]) if at not in (IDLE, BOOT) else span.start
         seed, step = self._place(game)
         if not stacks:
-            with contextlib.suppress(OSError):
-                stacks = worker.stacks.read_text(errors="replace")
+            stacks = read_stacks(worker)
         since = max(worker.sent, float(self.post.since[k]))
         return Fault(
             slot=k,
@@ -345,23 +346,21 @@ class ProcessBackend:
         size = len(busy)
         while len(busy) == size:
             now = time.monotonic()
-            found: list[tuple[int, Fault | bool]] = []
+            found: list[Fault] = []
             for fd, _ in self._poll.poll(LOOK_MS):
                 k = self._owner.get(fd)
                 if k is None:
                     continue
                 if k in busy:
-                    heard = self._listen(self._team[k], fd)
-                    if heard is not None:
-                        found.append((k, heard))
+                    if (heard := self._listen(self._team[k], fd)) is not None:
+                        found += [heard] if isinstance(heard, Fault) else []
                         busy.discard(k)
                 elif self._team[k].order != BOOT:
                     self._forget(self._team[k])
-            late = [(k, f) for k in sorted(busy) if (f := self._overdue(self._team[k], now))]
-            for k, fault in late:
-                busy.discard(k)
-                found.append((k, fault))
-        return [fault for _, fault in found if isinstance(fault, Fault)]
+            late = [f for k in sorted(busy) if (f := self._overdue(self._team[k], now))]
+            busy -= {fault.slot for fault in late}
+            found += late
+        return found
 
     def _lay_out(self) -> None:
         layout = Layout.of(self.spec, self.options.games)
@@ -386,27 +385,14 @@ class ProcessBackend:
             games=self.options.games,
             max_steps=self.options.max_steps,
             environ=dict(os.environ),
-            stacks=str(self._folder / f"worker-{k}-{time.monotonic_ns()}.txt"),
             follow=self.options.start == "forkserver" or main,
         )
-        now = time.monotonic()
-        self.post.game[k], self.post.since[k], self.post.phase[k] = span.start, now, BOOT
-        worker = launch(job, self.options.start, self._memory, self._life)
-        self._team[k] = worker
+        post = self.post
+        post.game[k], post.since[k], post.phase[k] = span.start, time.monotonic(), BOOT
+        worker = self._team[k] = launch(job, self.options.start, self._memory, self._life)
         for fd in (worker.orders, worker.process.sentinel):
             self._owner[fd] = k
             self._poll.register(fd, select.POLLIN)
-
-    def _end(self, worker: Worker) -> None:
-        """End a worker: SIGTERM, a second, SIGKILL, and whatever it has started itself."""
-        self._forget(worker)
-        if worker.process.exitcode is None:
-            send(worker.pid, signal.SIGTERM, signal.SIGCONT)
-            worker.process.join(1.0)
-        if worker.process.exitcode is None:
-            send(worker.pid, signal.SIGKILL)
-            worker.process.join(1.0)
-        send_group(worker.pid)
 
     def _forget(self, worker: Worker) -> None:
         for fd in (worker.orders, worker.process.sentinel):

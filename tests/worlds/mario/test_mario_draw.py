@@ -14,6 +14,7 @@ from holdfast.errors import ConfigError
 from holdfast.probes import mario as probe
 from holdfast.probes.runner import ProbeSpec, main_metric, run_probe
 from holdfast.records import Start
+from holdfast.store.media import write_film
 from holdfast.worlds.mario import MarioOptions, MarioWorld, draw
 from holdfast.worlds.mario.starts import stage_start
 
@@ -30,15 +31,45 @@ class Runner:
 def test_a_film_shows_the_episode_frame_by_frame_and_says_how_it_ended(tmp_path: Path) -> None:
     film = draw.film_episode(OPTIONS, Start(seed=1), Runner().act)
     assert film.episode is not None and film.episode.ended == "death_enemy"
-    assert film.fps == 30 and len(film.shots) == 2 * film.episode.steps
-    pictures = list(draw.frames(film, scale=1))
-    assert pictures[0].shape == (260, 256, 3)
-    mp4 = draw.write_mp4(tmp_path / "a.mp4", pictures, fps=film.fps)
+    assert film.rate == 60 and film.length == 4 * film.episode.steps == 4 * len(film.shots)
+    pictures = list(film.pictures(size=256, every=2))
+    assert len(pictures) == 2 * film.episode.steps + 1, "every second frame and the last"
+    assert pictures[0].shape == (262, 256, 3)
+    mp4 = write_film(tmp_path / "a.mp4", pictures)
     with av.open(str(mp4)) as container:
         assert sum(1 for _ in container.decode(video=0)) == len(pictures)
-    gif = draw.write_gif(tmp_path / "a.gif", pictures[::4])
+    gif = write_film(tmp_path / "a.gif", pictures[::4])
     with Image.open(gif) as image:
         assert image.n_frames > 5  # type: ignore[attr-defined]
+
+
+def test_the_same_frames_are_drawn_whatever_is_left_out_between_them() -> None:
+    film = draw.film_episode(OPTIONS, Start(seed=1), Runner().act, max_steps=6)
+    everything = list(film.pictures(size=256))
+    assert len(everything) == 24
+    for k, picture in zip((0, 5, 10, 15, 20, 23), film.pictures(size=256, every=5), strict=True):
+        np.testing.assert_array_equal(picture, everything[k])
+
+
+def test_values_run_in_a_strip_under_the_picture() -> None:
+    world = MarioWorld(OPTIONS, seed=1)
+    camera = draw.Camera(world, [3])
+    world.reset(seed=list(range(16)))
+    episodes: dict[int, Any] = {}
+    step = 0
+    while 3 not in episodes:
+        camera.look()
+        camera.chose(np.ones(16, np.int64), np.full(16, 0.1 * step, np.float32))
+        info = world.step(np.ones(16, np.int64))[4]
+        episodes.update({e.game: e for e in info.get("episodes", ())})
+        step += 1
+    film = camera.film(3, episodes[3])
+    assert [shot.value for shot in film.shots[:3]] == pytest.approx([0.0, 0.1, 0.2])
+    assert film.shots[0].action == "RIGHT"
+    first, *_, last = film.pictures(size=256, every=8)
+    assert first.shape == (262 + draw.CHART, 256, 3)
+    bright = lambda image: (image[262:, :, 1] > 200).sum()  # noqa: E731
+    assert bright(last) > bright(first) + 100, "the curve grows"
 
 
 def test_filming_does_not_change_the_game() -> None:
@@ -73,6 +104,10 @@ def test_the_probe_counts_clears_deaths_and_places() -> None:
     assert report.detail["stages"]["1-1"]["episodes"] == 3
     assert report.detail["actions"]["RIGHT"] == 1.0
     assert "clear_rate" in report.intervals
+    assert len(report.detail["end_x"]) == len(report.detail["end_area"]) == 3
+    parts = report.detail["rewards"]
+    assert sum(parts.values()) == pytest.approx(report.metrics["return_mean"])
+    assert parts["progress"] > 0 > parts["death"]
 
 
 def test_the_probe_plays_every_stage_of_a_curriculum() -> None:

@@ -8,8 +8,9 @@ import pytest
 from PIL import Image
 
 from holdfast.errors import ConfigError
+from holdfast.worlds.camera import shown
 from holdfast.worlds.pursuit import PursuitWorld
-from holdfast.worlds.pursuit.draw import animate, draw_grid, record
+from holdfast.worlds.pursuit.draw import HOLD, Camera, Film, animate, draw_grid, record, together
 from holdfast.worlds.pursuit.policies import Scripted
 
 
@@ -49,15 +50,42 @@ def test_the_grid_is_a_picture_in_both_colours(traces, tmp_path):
         assert near.sum() > 50
 
 
-def test_a_film_shows_every_third_step_as_gif_and_mp4(traces, tmp_path):
+def test_a_film_shows_every_second_step_as_gif_and_mp4(traces, tmp_path):
     steps = max(len(trace.poses) for trace in traces)
     with Image.open(animate(traces[:1], tmp_path / "film.gif")) as gif:
         assert gif.n_frames > len(traces[0].poses) // 3
     with av.open(str(animate(traces, tmp_path / "film.mp4"))) as film:
         frames = sum(1 for _ in film.decode(video=0))
-    assert frames == len(range(0, steps, 3)) + 30
+    assert frames == len(shown(steps + HOLD, 2))
 
 
 def test_another_suffix_is_refused(traces, tmp_path):
-    with pytest.raises(ConfigError, match=r"\.gif and \.mp4"):
+    with pytest.raises(ConfigError, match=r"\.mp4 and \.gif"):
         animate(traces, tmp_path / "film.avi")
+
+
+def test_a_camera_sees_every_pose_up_to_the_last_one():
+    world = PursuitWorld(games=3, arena_width=10.0, arena_height=10.0, max_steps=25)
+    expected = record(world, Scripted("greedy", "pursuer"), Scripted("flee", "evader"), seed=4)
+    world.reset(seed=[4, 5, 6])
+    camera = Camera(world, [1])
+    pursuer, evader = Scripted("greedy", "pursuer"), Scripted("flee", "evader")
+    actions = np.zeros((world.num_envs, *world.single_action_space.shape), np.float32)
+    episodes = {}
+    while len(episodes) < 3:
+        camera.look()
+        pursuer.write(world, actions)
+        evader.write(world, actions)
+        info = world.step(actions)[4]
+        for episode in info.get("episodes", ()):
+            episodes.setdefault(episode.game, episode)
+    (trace,) = camera.film(1, episodes[1]).traces
+    np.testing.assert_array_equal(np.array(trace.poses), np.array(expected[1].poses))
+    assert trace.label == expected[1].label
+
+
+def test_several_films_stand_side_by_side(traces):
+    film = together([Film([trace]) for trace in traces])
+    picture = next(film.pictures(size=360))
+    assert picture.shape[1] == 360
+    assert film.length == max(len(trace.poses) for trace in traces) + HOLD

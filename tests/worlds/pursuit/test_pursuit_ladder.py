@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.worlds.pursuit import PursuitWorld
-from holdfast.worlds.pursuit.policies import NAMES, Scripted, play
+from holdfast.worlds.pursuit.layout import SCRIPTS
+from holdfast.worlds.pursuit.policies import Scripted, play
 
 SPEEDS = [(1.0, 1.0), (1.2, 1.0), (1.0, 1.2), (0.95, 1.0)]
 BIG, SMALL = (20.0, 0, 1200), (10.0, 2, 600)
@@ -119,7 +120,7 @@ def test_every_script_plays_every_kind_of_action_within_its_bounds():
     for options in ({}, {"fixed_speed": True}, {"unit_actions": True, "evader_v_max": 0.5}):
         world = PursuitWorld(games=3, **options)
         world.reset(seed=0)
-        for name in NAMES:
+        for name in SCRIPTS:
             for role in ("pursuer", "evader"):
                 actions = Scripted(name, role).act(world)
                 space = world.single_action_space

@@ -1,26 +1,23 @@
-"""Pictures of the mario world: the colour picture with a line of facts, an episode as MP4 or GIF, tiles as an image.
+"""Pictures of the mario world: the colour picture with a line of facts, an episode as a film, tiles as an image.
 
     film = film_episode(MarioOptions(), Start(seed=7), policy)
-    write_mp4("episode.mp4", frames(film), fps=film.fps)
-    write_gif("episode.gif", frames(film, scale=1, every=2), fps=film.fps // 2)
+    write_film("episode.mp4", film.pictures(size=512, every=2), fps=film.rate / 2)
 
-A film is taken by a second console, which replays every step frame by frame beside the world; what the world skips
-(cut-scenes) is not in it.
+A film is drawn by a second console, which plays every step again frame by frame; what the world skips
+(cut-scenes) is not in it. Below the picture runs what the critic thought of every moment, where that is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from PIL import Image as Pillow
-from PIL import ImageDraw, ImageFont
 
-from holdfast.records import Array, Episode, Start
+from holdfast.jit import kernel
+from holdfast.records import F32, F64, Array, Episode, Start
+from holdfast.store.media import Image
+from holdfast.worlds.camera import RATE, shown
 from holdfast.worlds.mario import tiles
 from holdfast.worlds.mario.machine import HEIGHT, WIDTH, Bytes
 from holdfast.worlds.mario.nes import Machines
@@ -28,88 +25,168 @@ from holdfast.worlds.mario.options import MarioOptions
 from holdfast.worlds.mario.palette import RGB
 from holdfast.worlds.mario.stages import cartridge_at
 from holdfast.worlds.mario.world import MarioWorld
-from holdfast.worlds.shoal.draw import write_gif, write_mp4
+from holdfast.worlds.paint import path, segment, write
 
-__all__ = [
-    "Camera",
-    "Film",
-    "film_episode",
-    "frame",
-    "frames",
-    "tile_image",
-    "write_gif",
-    "write_mp4",
-]
-
-Image = npt.NDArray[np.uint8]
-"""`[height, width, 3]`."""
 Policy = Callable[[Array], Array]
 """From observations `[1, ...]` to actions `[1]`; a policy that stacks frames keeps its own (`frames.Stacker`)."""
 
-FRAMES_A_SECOND = 60
-STRIP = 20
-"""Height of the line of facts at scale 1."""
-_GROUND, _TEXT, _QUIET = (11, 15, 21), (214, 226, 236), (122, 140, 156)
+STRIP = 22
+"""Height of the lines of facts at scale 1."""
+CHART = 34
+"""Height of the strip of values at scale 1."""
+_GROUND, _TEXT, _QUIET = (11, 15, 21), (214, 226, 236), (138, 154, 168)
 _GOOD, _BAD = (110, 220, 132), (240, 74, 66)
+_BRIGHT, _DIM = np.array([110.0, 220.0, 232.0]), np.array([52.0, 66.0, 80.0])
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture and what is written over it."""
+    """What one step looked like: the console before it, the pad that was held, and the facts."""
 
-    picture: Bytes
-    """`[240, 256]` colour numbers."""
+    machine: dict[str, Array]
+    pad: int
+    action: str
     stage: str
     step: int
     x: int
     reward: float
-    """Sum so far."""
-    action: str = ""
+    """Sum before the step."""
+    value: float | None = None
+    """What the critic thought of this moment."""
 
 
 @dataclass
 class Film:
-    """One episode."""
+    """One episode; a moment is one of its frames."""
 
-    fps: int
+    options: MarioOptions
     shots: list[Shot] = field(default_factory=list)
     episode: Episode | None = None
+    rate: float = RATE
+
+    @property
+    def length(self) -> int:
+        """Frames of the console."""
+        return len(self.shots) * self.options.skip
+
+    def pictures(self, *, size: int = 512, every: int = 1, title: str = "") -> Iterator[Image]:
+        """Yield every `every`-th frame and the last one, which says how it ended."""
+        scale = max(1, round(size / WIDTH))
+        ended = self.episode.ended if self.episode is not None else ""
+        values = [shot.value for shot in self.shots if shot.value is not None]
+        chart = Chart(np.array(values), scale) if len(values) == len(self.shots) else None
+        skip, last = self.options.skip, self.length - 1
+        wanted: dict[int, list[int]] = {}
+        for moment in shown(self.length, every):
+            wanted.setdefault(moment // skip, []).append(moment % skip)
+        console = Console(self.options)
+        for k, frames in wanted.items():
+            shot = self.shots[k]
+            for at, picture in zip(frames, console.replay(shot, frames), strict=True):
+                final = k * skip + at == last
+                image = frame(shot, picture, scale=scale, title=title, ended=ended if final else "")
+                yield image if chart is None else np.concatenate([image, chart.at(k)])
 
 
-class Camera:
-    """A console beside the world that shows what its games look like."""
+class Chart:
+    """The strip of values under a film: what was is bright, what comes is dim."""
 
-    def __init__(self, world: MarioWorld) -> None:
-        self._world = world
-        options = world.options
+    def __init__(self, values: F64, scale: int) -> None:
+        self._values, self._scale = values, scale
+        low, high = float(values.min()), float(values.max())
+        edge, top, bottom = 3.0 * scale, 13.0 * scale, (CHART - 4.0) * scale
+        x = np.linspace(edge, WIDTH * scale - edge, len(values))
+        y = bottom - (values - low) / max(high - low, 1e-9) * (bottom - top)
+        self._curve = np.stack([x, y], axis=1)
+        self._strip: Image = np.empty((CHART * scale, WIDTH * scale, 3), np.uint8)
+        self._strip[:] = _GROUND
+        path(self._strip, self._curve, 1.2 * scale, _DIM, 1.0)
+        between = f"{low:.2f} to {high:.2f}"
+        write(self._strip, x[-1], 6.5 * scale, between, _QUIET, 8 * scale, "rm")
+        self._drawn = 0
+
+    def at(self, k: int) -> Image:
+        """Return the strip at step `k`; steps must not go back."""
+        path(self._strip, self._curve[self._drawn : k + 1], 1.2 * self._scale, _BRIGHT, 1.0)
+        self._drawn = k
+        strip, (x, y) = self._strip.copy(), self._curve[k]
+        segment(strip, x, y, x, y, 4.0 * self._scale, _BRIGHT, 1.0)
+        words, edge = f"value {self._values[k]:.2f}", self._curve[0, 0]
+        write(strip, edge, 6.5 * self._scale, words, _TEXT, 8 * self._scale)
+        return strip
+
+
+class Console:
+    """A machine of its own that shows what a game looked like."""
+
+    def __init__(self, options: MarioOptions) -> None:
         self._machines = Machines(cartridge_at(options.rom, options.any_rom), 1)
         self._picture = np.zeros((1, HEIGHT, WIDTH), np.uint8)
 
-    def look(self, game: int = 0) -> Bytes:
-        """Return the picture that a game shows next, if nothing is pressed."""
-        return self.replay(game, 0, 1)[0]
-
-    def replay(self, game: int, pad: int, frames: int, every: int = 1) -> list[Bytes]:
-        """Return the pictures of the coming frames with `pad` held, the last one and every `every`-th before it."""
-        self._machines.load_machine(0, self._world.machine(game))
+    def replay(self, shot: Shot, frames: Sequence[int]) -> list[Bytes]:
+        """Return these frames of a step, in rising order."""
+        self._machines.load_machine(0, shot.machine)
         taken = []
-        for k in range(frames):
-            wanted = (frames - 1 - k) % every == 0
-            self._machines.run(pad, 1, picture=self._picture if wanted else None)
+        for k in range(frames[-1] + 1):
+            wanted = k in frames
+            self._machines.run(shot.pad, 1, picture=self._picture if wanted else None)
             if wanted:
                 taken.append(self._picture[0].copy())
         return taken
 
 
+class Camera:
+    """Follows some games of a mario world, each until its first episode ends."""
+
+    values = True
+
+    def __init__(self, world: MarioWorld, games: Sequence[int]) -> None:
+        self._world = world
+        self._shots: dict[int, list[Shot]] = {game: [] for game in games}
+        self._over: set[int] = set()
+        self._now: dict[int, Shot] = {}
+
+    def look(self) -> None:
+        """Take in the moment before a step."""
+        records = self._world.records()
+        self._now = {}
+        for game, shots in self._shots.items():
+            step = int(records["steps"][game])
+            if shots and step <= shots[-1].step:
+                self._over.add(game)
+            if game not in self._over:
+                self._now[game] = Shot(
+                    machine=self._world.machine(game),
+                    pad=0,
+                    action="",
+                    stage=f"{records['world'][game]}-{records['stage'][game]}",
+                    step=step,
+                    x=int(records["x"][game]),
+                    reward=float(records["reward"][game]),
+                )
+
+    def chose(self, actions: Array, values: F32 | None) -> None:
+        """Take in the actions of that step and the critic's values."""
+        for game, shot in self._now.items():
+            action = int(actions[game])
+            self._shots[game].append(
+                replace(
+                    shot,
+                    pad=int(self._world.pads[action]),
+                    action=self._world.action_names[action],
+                    value=None if values is None else float(values[game]),
+                )
+            )
+
+    def film(self, game: int, episode: Episode) -> Film:
+        """Return the film of a game's first episode."""
+        return Film(self._world.options, self._shots[game][: episode.steps], episode)
+
+
 def film_episode(
-    options: MarioOptions,
-    start: int | Start,
-    policy: Policy,
-    *,
-    every: int = 2,
-    max_steps: int = 0,
+    options: MarioOptions, start: int | Start, policy: Policy, *, max_steps: int = 0
 ) -> Film:
-    """Return one episode from a start (or seed) under `policy`, with every `every`-th frame (of 60 a second)."""
+    """Return one episode from a start (or seed) under `policy`."""
     alone = replace(options, games=1, threads=1, trail=0)
     if max_steps:
         alone = replace(alone, max_steps=max_steps)
@@ -117,72 +194,54 @@ def film_episode(
     try:
         world.queue_starts([0], [start if isinstance(start, Start) else Start(seed=int(start))])
         obs, _ = world.reset()
-        camera, pads = Camera(world), world.pads
-        film, total = Film(fps=FRAMES_A_SECOND // every), 0.0
-        while film.episode is None:
+        camera = Camera(world, [0])
+        episodes: Sequence[Episode] = ()
+        while not episodes:
+            camera.look()
             action = policy(obs)
-            records = world.records()
-            pictures = camera.replay(0, int(pads[int(action[0])]), options.skip, every)
-            obs, rewards, _, _, info = world.step(action)
-            total += float(rewards[0])
-            film.shots += [
-                Shot(
-                    picture,
-                    stage=f"{records['world'][0]}-{records['stage'][0]}",
-                    step=int(records["steps"][0]),
-                    x=int(records["x"][0]),
-                    reward=total,
-                    action=world.action_names[int(action[0])],
-                )
-                for picture in pictures
-            ]
-            film.episode = info["episodes"][0] if "episodes" in info else None
-        return film
+            camera.chose(action, None)
+            obs, _, _, _, info = world.step(action)
+            episodes = info.get("episodes", ())
+        return camera.film(0, episodes[0])
     finally:
         world.close()
 
 
-def frame(shot: Shot, *, scale: int = 2, title: str = "", ended: str = "") -> Image:
-    """Return one picture in colour, `scale` times as large, under a line of facts."""
+def frame(shot: Shot, picture: Bytes, *, scale: int = 2, title: str = "", ended: str = "") -> Image:
+    """Return one picture `[240, 256]` of colour numbers in colour, `scale` times as large, under two lines of facts."""
     strip = STRIP * scale
-    image = np.empty((strip + HEIGHT * scale, WIDTH * scale, 3), np.uint8)
+    image: Image = np.empty((strip + HEIGHT * scale, WIDTH * scale, 3), np.uint8)
     image[:strip] = _GROUND
-    image[strip:] = RGB[shot.picture & 63].repeat(scale, 0).repeat(scale, 1)
-    band = Pillow.fromarray(image[:strip])
-    pen, edge = ImageDraw.Draw(band), 3 * scale
+    enlarge(picture, RGB, scale, image[strip:])
+    edge, right = 3 * scale, WIDTH * scale - 3 * scale
+    upper, lower, letters = strip * 0.28, strip * 0.74, 8 * scale
     facts = f"{shot.stage}   x {shot.x}   reward {shot.reward:.1f}   step {shot.step}"
-    upper, lower, font = strip * 0.28, strip * 0.74, _font(8 * scale)
-    pen.text((edge, upper), facts, _TEXT, font, anchor="lm")
-    pen.text((edge, lower), title or shot.action, _QUIET, font, anchor="lm")
+    write(image, edge, upper, facts, _TEXT, letters)
+    write(image, right, upper, shot.action, _TEXT, letters, "rm")
+    write(image, edge, lower, title, _QUIET, letters)
     if ended:
         color = _GOOD if ended == "clear" else _BAD
-        pen.text((WIDTH * scale - edge, lower), ended, color, font, anchor="rm")
-    elif title:
-        pen.text((WIDTH * scale - edge, lower), shot.action, _QUIET, font, anchor="rm")
-    image[:strip] = np.asarray(band)
+        write(image, right, lower, ended.replace("_", " "), color, letters, "rm")
     return image
 
 
-def frames(film: Film, *, scale: int = 2, every: int = 1, title: str = "") -> Iterator[Image]:
-    """Yield the pictures of a film: every `every`-th and always the last, which says how it ended."""
-    last = len(film.shots) - 1
-    ended = film.episode.ended if film.episode is not None else ""
-    for k, shot in enumerate(film.shots):
-        if k % every == 0 or k == last:
-            yield frame(shot, scale=scale, title=title, ended=ended if k == last else "")
+@kernel
+def enlarge(picture: Bytes, colours: Bytes, scale: int, image: Image) -> None:
+    """Write colour numbers as colours, `scale` pixels each way."""
+    for row in range(image.shape[0]):
+        for column in range(image.shape[1]):
+            number = picture[row // scale, column // scale] & 63
+            for k in range(3):
+                image[row, column, k] = colours[number, k]
 
 
 def frame_of(world: MarioWorld, game: int = 0, *, scale: int = 2, title: str = "") -> Image:
     """Return a picture of one game as it is now."""
-    records = {name: rows[game] for name, rows in world.records().items()}
-    shot = Shot(
-        Camera(world).look(game),
-        stage=f"{records['world']}-{records['stage']}",
-        step=int(records["steps"]),
-        x=int(records["x"]),
-        reward=float(records["reward"]),
-    )
-    return frame(shot, scale=scale, title=title)
+    camera = Camera(world, [game])
+    camera.look()
+    (shot,) = camera._now.values()
+    (picture,) = Console(world.options).replay(shot, [0])
+    return frame(shot, picture, scale=scale, title=title)
 
 
 def tile_image(obs: Array, cell: int = 24) -> Image:
@@ -211,8 +270,3 @@ def tile_image(obs: Array, cell: int = 24) -> Image:
     tall = 1 if obs[tiles.BODY + 9] > 0 else 2
     large[max(y1 - tall * cell, 0) : max(y1, 0), max(x0, 0) : x0 + cell] = (255, 255, 255)
     return large
-
-
-@lru_cache(maxsize=8)
-def _font(size: int) -> Any:
-    return ImageFont.load_default(size)

@@ -1,4 +1,4 @@
-"""Pictures of episodes: a grid of trajectories as PNG, the same in motion as GIF or MP4.
+"""Pictures of episodes: a grid of trajectories as PNG, the same in motion as a film.
 
 traces = record(world, pursuer, evader, seed=0)
 draw_grid(traces, "episodes.png")
@@ -8,33 +8,31 @@ animate(traces, "episodes.gif")
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, Polygon, Rectangle, Wedge
+from PIL import Image as Pillow
 
-from holdfast.errors import ConfigError
-from holdfast.records import F64, Array
+from holdfast.records import F32, F64, Array, Episode
+from holdfast.store.media import Image, checked_path, write_film
+from holdfast.worlds.camera import RATE, shown
+from holdfast.worlds.paint import arrow, path, ring, text_width, wedge, write
 from holdfast.worlds.pursuit.layout import ROLES
 from holdfast.worlds.pursuit.options import PursuitOptions
 from holdfast.worlds.pursuit.policies import Policy
 from holdfast.worlds.pursuit.world import PursuitWorld
 
-COLOURS = ("#c8374a", "#2669a8")
+COLOURS = ((200, 55, 74), (38, 105, 168))
 """Pursuer red, evader blue."""
-INK, GROUND, STONE = "#2b2f36", "#fbfbf9", "#b9bcc2"
-PANEL_IN = 2.7
-"""Inches of one panel."""
-FPS = 30
-EVERY = 3
-"""Steps from one frame to the next."""
+INK, PAPER, GROUND, STONE = (43, 47, 54), (255, 255, 255), (251, 251, 249), (185, 188, 194)
+GOAL = (58, 154, 91)
+COLUMNS = 3
+"""Most panels side by side."""
+HOLD = 45
+"""Moments that the end of a film stays, so that the outcomes can be read."""
 
 
 @dataclass
@@ -60,11 +58,72 @@ class Trace:
         kept = world.obstacles[game, :count].copy()
         return cls(world.options, kept, [record["pose"].copy()], "", goal)
 
+    def follow(self, world: PursuitWorld, game: int, episode: Episode | None) -> None:
+        """Add the moment after a step; `episode` is there if the game ended with it."""
+        if not self.ended:
+            self.ended = episode.ended if episode is not None else ""
+            source = world.finished if self.ended else world.records
+            self.poses.append(source[game]["pose"].copy())
+
     @property
     def label(self) -> str:
         """Outcome and time."""
         seconds = (len(self.poses) - 1) * self.options.dt
         return f"{self.ended or 'running'}  {seconds:.1f} s"
+
+
+@dataclass
+class Film:
+    """Episodes side by side, each in a panel of its own."""
+
+    traces: list[Trace]
+    rate: float = RATE
+
+    @property
+    def length(self) -> int:
+        """Steps of the longest episode, and a while in which nothing moves."""
+        return max(len(trace.poses) for trace in self.traces) + HOLD
+
+    def pictures(self, *, size: int = 720, every: int = 1, title: str = "") -> Iterator[Image]:
+        """Yield every `every`-th moment and the last one."""
+        board = Board(self.traces, size, title)
+        for moment in shown(self.length, every):
+            yield board.at(moment)
+
+
+class Camera:
+    """Follows some games of a pursuit world."""
+
+    values = False
+
+    def __init__(self, world: PursuitWorld, games: Sequence[int]) -> None:
+        self._world = world
+        self._traces: dict[int, Trace] = {}
+        self._lasts: dict[int, list[F64]] = {game: [] for game in games}
+
+    def look(self) -> None:
+        """Take in the moment before a step, and where a game that has just ended was at its end."""
+        for game, lasts in self._lasts.items():
+            if game in self._traces:
+                self._traces[game].poses.append(self._world.records[game]["pose"].copy())
+            else:
+                self._traces[game] = Trace.begin(self._world, game)
+            lasts.append(self._world.finished[game]["pose"].copy())
+
+    def chose(self, actions: Array, values: F32 | None) -> None:
+        """Nothing of this is in the picture."""
+
+    def film(self, game: int, episode: Episode) -> Film:
+        """Return the film of a game's first episode."""
+        seen, lasts, steps = self._traces[game], self._lasts[game], episode.steps
+        last = lasts[steps] if len(lasts) > steps else self._world.finished[game]["pose"].copy()
+        poses = [*seen.poses[:steps], last]
+        return Film([Trace(seen.options, seen.obstacles, poses, episode.ended, seen.goal)])
+
+
+def together(films: Sequence[Film]) -> Film:
+    """Return several films as one."""
+    return Film([trace for film in films for trace in film.traces])
 
 
 def record(world: PursuitWorld, pursuer: Policy, evader: Policy, *, seed: int = 0) -> list[Trace]:
@@ -76,237 +135,172 @@ def record(world: PursuitWorld, pursuer: Policy, evader: Policy, *, seed: int = 
         pursuer.write(world, actions)
         evader.write(world, actions)
         *_, info = world.step(actions)
-        over = {episode.game: episode.ended for episode in info.get("episodes", ())}
+        over = {episode.game: episode for episode in info.get("episodes", ())}
         for g, trace in enumerate(traces):
-            if not trace.ended:
-                trace.ended = over.get(g, "")
-                source = world.finished if trace.ended else world.records
-                trace.poses.append(source[g]["pose"].copy())
+            trace.follow(world, g, over.get(g))
     return traces
 
 
-def draw_grid(traces: list[Trace], path: str | Path, *, columns: int = 3) -> Path:
-    """Write the whole trajectories of up to `columns` squared episodes as a PNG."""
-    figure, axes = _panels(traces, columns)
-    for ax, trace in zip(axes, traces, strict=False):
-        _trails(ax, trace)
-        _sensing(ax, trace, len(trace.poses) - 1)
-        _agents(ax, trace, len(trace.poses) - 1)
-        _caption(ax, trace)
-    path = Path(path)
-    figure.savefig(path, dpi=130, facecolor="white")
-    return path
+def draw_grid(traces: list[Trace], path: str | Path, *, size: int = 1080) -> Path:
+    """Write the whole trajectories of up to nine episodes as a PNG."""
+    target = Path(path)
+    Pillow.fromarray(render_frame(traces, size=size)).save(target)
+    return target
 
 
-def animate(traces: list[Trace], path: str | Path, *, columns: int = 3) -> Path:
-    """Write the episodes in motion; the suffix decides: `.gif` or `.mp4`."""
-    path = Path(path)
-    if path.suffix not in (".gif", ".mp4"):
-        raise ConfigError(f"Cannot write '{path}': allowed suffixes are .gif and .mp4.")
-    longest = max(len(trace.poses) for trace in traces)
-    # A second of stillness at the end, so that the outcomes can be read.
-    steps = [*range(0, longest, EVERY), *[longest - 1] * FPS]
-    frames = _Frames(traces, columns)
-    if path.suffix == ".gif":
-        _write_gif((frames.at(t) for t in steps), path)
-    else:
-        _write_mp4((frames.at(t) for t in steps), path)
-    return path
+def animate(traces: list[Trace], path: str | Path, *, size: int = 720) -> Path:
+    """Write the episodes in motion; the ending decides: `.gif` or `.mp4`."""
+    every = 2 if checked_path(path).suffix == ".mp4" else 3
+    film = Film(traces)
+    return write_film(path, film.pictures(size=size, every=every), fps=film.rate / every)
 
 
-def render_frame(traces: list[Trace], t: int = -1) -> Array:
+def render_frame(traces: list[Trace], t: int = -1, *, size: int = 720) -> Image:
     """Return one RGB image `[H, W, 3]` of the traces at step `t` (the last by default)."""
     last = max(len(trace.poses) for trace in traces) - 1
-    return _Frames(traces, math.ceil(math.sqrt(len(traces)))).at(last if t < 0 else t)
+    return Board(traces, size).at(last if t < 0 else t)
 
 
-class _Frames:
-    """Draws frames over a background that is rendered once."""
+class Board:
+    """Panels of episodes on one picture; what does not move is drawn once, and trails stay."""
 
-    def __init__(self, traces: list[Trace], columns: int) -> None:
-        self.figure, self.axes = _panels(traces, columns)
-        self.traces = traces[: len(self.axes)]
-        self.canvas = _canvas(self.figure)
-        self.canvas.draw()
+    def __init__(self, traces: Sequence[Trace], size: int, title: str = "") -> None:
+        """Lay out up to nine panels on a picture `size` pixels wide."""
+        self.columns = min(math.ceil(math.sqrt(len(traces))), COLUMNS)
+        traces = traces[: COLUMNS * COLUMNS]
+        rows = math.ceil(len(traces) / self.columns)
+        self.unit = size / 720.0
+        self.letters = max(round(13 * self.unit), 9)
+        self.gap = max(round(8 * self.unit), 4)
+        side = (size - self.gap) // self.columns - self.gap
+        aspect = traces[0].options.arena_height / traces[0].options.arena_width
+        self.head, self.line = round(2.0 * self.letters), round(1.7 * self.letters)
+        tall = round(side * aspect)
+        height = self.head + rows * (tall + self.line + self.gap)
+        self.ground: Image = np.empty((height + height % 2, size, 3), np.uint8)
+        self.ground[:] = PAPER
+        self._heading(title)
+        self.panels = []
+        for k, trace in enumerate(traces):
+            left = self.gap + (k % self.columns) * (side + self.gap)
+            top = self.head + self.line + (k // self.columns) * (tall + self.line + self.gap)
+            self.panels.append(Panel(trace, left, top, side, tall))
+        for panel in self.panels:
+            panel.prepare(self.ground, self.unit)
         self.drawn = 0
-        self.background = self.canvas.copy_from_bbox(self.figure.bbox)
 
-    def at(self, t: int) -> Array:
-        """Return the frame at step `t`; steps must not go back, since trails stay on the background."""
-        self.canvas.restore_region(self.background)
-        for ax, trace in zip(self.axes, self.traces, strict=True):
-            _draw(ax, _new_trail(ax, trace, self.drawn, min(t, len(trace.poses) - 1)))
+    def at(self, t: int) -> Image:
+        """Return the picture at step `t`; steps must not go back."""
+        for panel in self.panels:
+            panel.trail(self.ground, self.drawn, t, 2.0 * self.unit)
         self.drawn = t
-        self.background = self.canvas.copy_from_bbox(self.figure.bbox)
-        for ax, trace in zip(self.axes, self.traces, strict=True):
-            now = min(t, len(trace.poses) - 1)
-            _draw(ax, _sensing(ax, trace, now) + _agents(ax, trace, now))
-            if now == len(trace.poses) - 1:
-                _draw(ax, _caption(ax, trace))
-        image = np.asarray(self.canvas.buffer_rgba())[..., :3]
-        # Video codecs need even sizes.
-        return image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2].copy()
+        image = self.ground.copy()
+        for panel in self.panels:
+            panel.draw(image, t, self.unit)
+            if t >= panel.last:
+                middle, base = panel.left + panel.width / 2, panel.top - 0.8 * self.letters
+                write(image, middle, base, panel.trace.label, panel.winner, self.letters, "mm")
+        return image
+
+    def _heading(self, title: str) -> None:
+        y, right = self.head / 2, self.ground.shape[1] - self.gap
+        write(self.ground, self.gap, y, title, (110, 116, 124), self.letters)
+        for role, colour in zip(reversed(ROLES), reversed(COLOURS), strict=True):
+            write(self.ground, right, y, role, colour, self.letters, "rm")
+            right -= text_width(role, self.letters) + self.letters
 
 
-def _canvas(figure: Figure) -> Any:
-    # Matplotlib's canvases are not typed.
-    return FigureCanvasAgg(figure)
+@dataclass(frozen=True)
+class Panel:
+    """One episode on its part of the picture."""
 
+    trace: Trace
+    left: int
+    top: int
+    width: int
+    height: int
 
-def _draw(ax: Any, artists: list[Any]) -> None:
-    for artist in artists:
-        ax.draw_artist(artist)
-        artist.remove()
+    @property
+    def last(self) -> int:
+        """Index of the last pose."""
+        return len(self.trace.poses) - 1
 
+    @property
+    def winner(self) -> tuple[int, int, int]:
+        """Colour of whoever won."""
+        return {"captured": COLOURS[0], "escaped": COLOURS[1]}.get(self.trace.ended, INK)
 
-def _new_trail(ax: Any, trace: Trace, since: int, now: int) -> list[Any]:
-    """Add the stretch of path from step `since` to `now`."""
-    if now <= since:
-        return []
-    path = np.array(trace.poses[since : now + 1])
-    return [
-        ax.add_artist(Line2D(path[:, me, 0], path[:, me, 1], color=colour, lw=1.4, zorder=4))
-        for me, colour in enumerate(COLOURS)
-    ]
+    @property
+    def scale(self) -> float:
+        """Pixels a metre."""
+        return self.width / self.trace.options.arena_width
 
+    def place(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """Return where a point of the arena, or many of them, lie on the picture."""
+        return (
+            self.left + self.width / 2 + x * self.scale,
+            self.top + self.height / 2 - y * self.scale,
+        )
 
-def _panels(traces: list[Trace], columns: int) -> tuple[Figure, list[Any]]:
-    """Return a figure with a panel for each trace: walls, obstacles, starts."""
-    traces = traces[: columns * columns]
-    rows = math.ceil(len(traces) / columns)
-    columns = min(columns, len(traces))
-    aspect = traces[0].options.arena_height / traces[0].options.arena_width
-    size = (PANEL_IN * columns, (PANEL_IN * aspect + 0.25) * rows)
-    figure = Figure(figsize=size, dpi=100, facecolor="white")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    top = 0.42 / size[1]
-    figure.subplots_adjust(0.015, 0.015, 0.985, 1 - top, wspace=0.05, hspace=0.12)
-    for name, colour, x, side in zip(
-        ROLES, COLOURS, (0.493, 0.507), ("right", "left"), strict=True
-    ):
-        figure.text(x, 1 - 0.06 / size[1], name, color=colour, fontsize=8, ha=side, va="top")
-    axes = list(grid.ravel())
-    for ax in axes[len(traces) :]:
-        ax.set_axis_off()
-    for ax, trace in zip(axes, traces, strict=False):
-        o = trace.options
-        width, height = o.arena_width, o.arena_height
-        pad = 0.012 * max(width, height)
-        ax.set(xlim=(-width / 2 - pad, width / 2 + pad), ylim=(-height / 2 - pad, height / 2 + pad))
-        ax.set_aspect("equal")
-        ax.set_axis_off()
-        corner = (-width / 2, -height / 2)
-        ax.add_patch(Rectangle(corner, width, height, fc=GROUND, ec=INK, lw=1.1, zorder=0))
-        for x, y, r in trace.obstacles:
-            ax.add_patch(Circle((x, y), r, fc=STONE, ec="#8f949c", lw=0.8, zorder=2))
+    def prepare(self, image: Image, unit: float) -> None:
+        """Draw what does not move: ground, walls, obstacles, starts, goal."""
+        bottom, right = self.top + self.height, self.left + self.width
+        image[self.top : bottom, self.left : right] = GROUND
+        for x, y, radius in self.trace.obstacles.tolist():
+            px, py = self.place(x, y)
+            ring(image, px, py, radius * self.scale, 0.0, _colour(STONE), 1.0, 0)
+        corners = [(self.left, self.top), (right, self.top), (right, bottom), (self.left, bottom)]
+        walls = np.array([*corners, corners[0]], np.float64)
+        path(image, walls, max(1.4 * unit, 1.0), _colour(INK), 1.0)
         for me, colour in enumerate(COLOURS):
-            x, y, _ = trace.poses[0][me]
-            ax.plot(x, y, "o", ms=5, mfc="white", mec=colour, mew=1.2, zorder=3)
-        if trace.goal is not None:
-            ax.plot(*trace.goal, "*", ms=11, color="#3a9a5b", zorder=3)
-    return figure, axes[: len(traces)]
+            px, py = self.place(*self.trace.poses[0][me, :2].tolist())
+            ring(image, px, py, 4.0 * unit, 1.6 * unit, _colour(colour), 1.0, 0)
+        if self.trace.goal is not None:
+            px, py = self.place(*self.trace.goal.tolist()[:2])
+            ring(image, px, py, 5.0 * unit, 0.0, _colour(GOAL), 1.0, 0)
+
+    def trail(self, image: Image, since: int, now: int, width: float) -> None:
+        """Draw the stretch of both paths from step `since` to `now`."""
+        poses = np.array(self.trace.poses[since : min(now, self.last) + 1])
+        if len(poses) < 2:
+            return
+        for me, colour in enumerate(COLOURS):
+            points = np.stack(self.place(poses[:, me, 0], poses[:, me, 1]), axis=1)
+            path(image, points, width, _colour(colour) * 0.62 + 255.0 * 0.38, 1.0)
+
+    def draw(self, image: Image, t: int, unit: float) -> None:
+        """Draw both agents at step `t`, what they sense, and the capture circle."""
+        o, now = self.trace.options, min(t, self.last)
+        size = max(o.robot_radius * 1.6, 0.022 * max(o.arena_width, o.arena_height)) * self.scale
+        for me, colour in enumerate(COLOURS):
+            x, y, theta = self.trace.poses[now][me].tolist()
+            px, py = self.place(x, y)
+            self._sensing(image, me, px, py, theta)
+            if me == 0:
+                around = o.capture_radius * self.scale
+                ring(image, px, py, around, 1.1 * unit, _colour(colour), 1.0, 18)
+        for me, colour in enumerate(COLOURS):
+            x, y, theta = self.trace.poses[now][me].tolist()
+            px, py = self.place(x, y)
+            arrow(
+                image, px, py, math.cos(theta), -math.sin(theta), size, _colour(colour), _colour(PAPER)
+            )  # fmt: skip
+
+    def _sensing(self, image: Image, me: int, px: float, py: float, theta: float) -> None:
+        o = self.trace.options
+        if o.mode == "full" or (me == 1 and o.asymmetric_obs):
+            return
+        radius = o.sensor_range if o.mode == "sensors" else o.sensing_radius
+        angle = 2 * o.sensor_half_angle if o.mode == "sensors" else o.fov_angle
+        if radius is None and angle is None:
+            return
+        reach = radius if radius is not None else o.arena_width + o.arena_height
+        half = math.pi if angle is None else angle / 2
+        wedge(
+            image, px, py, reach * self.scale, -theta, half, _colour(COLOURS[me]), 0.09,
+            self.top, self.left, self.top + self.height, self.left + self.width,
+        )  # fmt: skip
 
 
-def _trails(ax: Any, trace: Trace) -> None:
-    """Add the whole paths, fading towards the start."""
-    if len(trace.poses) < 2:
-        return
-    path = np.array(trace.poses)
-    thin = max(1, len(path) // 300)
-    path = np.concatenate([path[:-1:thin], path[-1:]])
-    for me, colour in enumerate(COLOURS):
-        points = path[:, me, :2]
-        segments = np.stack([points[:-1], points[1:]], axis=1)
-        # Fading towards white rather than transparency: overlapping ends leave no beads.
-        fade = np.linspace(0.6, 0.0, len(segments))[:, None]
-        shades = np.array(to_rgb(colour)) * (1 - fade) + fade
-        style: dict[str, Any] = {"linewidths": 1.5, "zorder": 4, "capstyle": "round"}
-        ax.add_collection(LineCollection(list(segments), colors=shades, **style))
-
-
-def _sensing(ax: Any, trace: Trace, now: int) -> list[Any]:
-    """Add what each agent can sense: a circle, or a wedge."""
-    o = trace.options
-    if o.mode == "full":
-        return []
-    radius = o.sensor_range if o.mode == "sensors" else o.sensing_radius
-    angle = 2 * o.sensor_half_angle if o.mode == "sensors" else o.fov_angle
-    if radius is None and angle is None:
-        return []
-    reach = radius if radius is not None else o.arena_width + o.arena_height
-    added = []
-    for me, colour in enumerate(COLOURS):
-        if me == 1 and o.asymmetric_obs:
-            continue
-        x, y, theta = trace.poses[now][me]
-        half = 180.0 if angle is None else math.degrees(angle / 2)
-        centre = math.degrees(theta)
-        patch: Any = (
-            Circle((x, y), reach)
-            if half >= 180.0
-            else Wedge((x, y), reach, centre - half, centre + half)
-        )
-        patch.set(
-            facecolor=(*to_rgb(colour), 0.09), edgecolor=(*to_rgb(colour), 0.45), linewidth=0.8
-        )
-        patch.set_zorder(1)
-        ax.add_artist(patch)
-        width, height = o.arena_width, o.arena_height
-        frame = Rectangle((-width / 2, -height / 2), width, height, transform=ax.transData)
-        patch.set_clip_path(frame)
-        added.append(patch)
-    return added
-
-
-def _agents(ax: Any, trace: Trace, now: int) -> list[Any]:
-    """Add both agents as arrowheads, and the capture circle round the pursuer."""
-    o = trace.options
-    size = max(o.robot_radius * 1.6, 0.022 * max(o.arena_width, o.arena_height))
-    shape = np.array([[1.25, 0.0], [-0.85, 0.8], [-0.45, 0.0], [-0.85, -0.8]]) * size
-    added: list[Any] = []
-    for me, colour in enumerate(COLOURS):
-        x, y, theta = trace.poses[now][me]
-        c, s = math.cos(theta), math.sin(theta)
-        points = shape @ np.array([[c, s], [-s, c]]) + (x, y)
-        if me == 0:
-            ring = Circle(
-                (x, y), o.capture_radius, fill=False, ec=colour, lw=0.9, ls=(0, (3, 2)), zorder=5
-            )
-            added.append(ax.add_artist(ring))
-        arrow = Polygon(points, closed=True, fc=colour, ec="white", lw=0.8, zorder=6)
-        added.append(ax.add_artist(arrow))
-    return added
-
-
-def _caption(ax: Any, trace: Trace) -> list[Any]:
-    """Add the outcome above the panel, in the winner's colour."""
-    winner = {"captured": COLOURS[0], "escaped": COLOURS[1]}.get(trace.ended, INK)
-    style = {"color": winner, "fontsize": 9, "fontweight": "bold", "ha": "center", "va": "bottom"}
-    return [ax.text(0.5, 1.005, trace.label, transform=ax.transAxes, zorder=7, **style)]
-
-
-def _write_gif(frames: Any, path: Path) -> None:
-    from PIL import Image
-
-    images = [Image.fromarray(frame) for frame in frames]
-    # One palette for all frames: no flicker, and a smaller file.
-    palette = images[-1].quantize(64, dither=Image.Dither.NONE)
-    small = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-    small[0].save(path, save_all=True, append_images=small[1:], duration=1000 // FPS, loop=0)
-
-
-def _write_mp4(frames: Any, path: Path) -> None:
-    import av
-
-    with av.open(str(path), "w") as container:
-        stream: Any = None
-        for image in frames:
-            if stream is None:
-                stream = container.add_stream("libx264", rate=FPS)
-                stream.height, stream.width = image.shape[:2]
-                stream.pix_fmt = "yuv420p"
-                stream.options = {"crf": "20"}
-            for packet in stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")):
-                container.mux(packet)
-        for packet in stream.encode() if stream is not None else ():
-            container.mux(packet)
+def _colour(rgb: tuple[int, int, int]) -> F64:
+    return np.array(rgb, np.float64)

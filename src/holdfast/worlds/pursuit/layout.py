@@ -17,6 +17,17 @@ from holdfast.records import Array
 from holdfast.worlds.pursuit.options import PursuitOptions
 
 ROLES = ("pursuer", "evader")
+SCRIPTS = (
+    "static",
+    "random",
+    "greedy",
+    "pure_pursuit",
+    "flee",
+    "flee_to_corner",
+    "circling",
+    "chaser",
+)
+"""Scripted policies, see `policies.Scripted`."""
 
 PARTS = (
     "distance",

@@ -34,6 +34,11 @@ class Levels:
             self._options.append(self._options[0])
             self.params = np.concatenate([self.params, self.params[:1]])
 
+    @property
+    def mixed(self) -> bool:
+        """Whether there is more than one level."""
+        return len(self._options) > 1
+
     def turn(self, values: Mapping[str, float], level: int | None) -> None:
         """Set values of all levels or of one; nothing changes if any of them is not allowed."""
         changes: dict[str, Any] = {}

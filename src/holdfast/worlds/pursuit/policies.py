@@ -19,19 +19,9 @@ from holdfast.jit import kernel
 from holdfast.records import F32, Array, Episode
 from holdfast.worlds.pursuit.draws import key, unit
 from holdfast.worlds.pursuit.geometry import bearing, clip, wrap
-from holdfast.worlds.pursuit.layout import ROLES
+from holdfast.worlds.pursuit.layout import ROLES, SCRIPTS
 from holdfast.worlds.pursuit.world import PursuitWorld
 
-NAMES = (
-    "static",
-    "random",
-    "greedy",
-    "pure_pursuit",
-    "flee",
-    "flee_to_corner",
-    "circling",
-    "chaser",
-)
 _STATIC, _RANDOM, _GREEDY, _PURSUIT, _FLEE, _CORNER, _CIRCLING, _CHASER = range(8)
 CORNER_MARGIN = 0.5
 """Metres from the walls to the corner that `flee_to_corner` runs to."""
@@ -55,10 +45,10 @@ class Scripted:
 
     def __init__(self, name: str, role: str, *, radius: float = 4.0, seed: int = 0) -> None:
         """Take the script `name` for `role`; `seed` is that of the random script."""
-        if name not in NAMES:
-            known = ", ".join(NAMES)
+        if name not in SCRIPTS:
+            known = ", ".join(SCRIPTS)
             raise ConfigError(
-                f"There is no script '{name}'; allowed: {known}.{nearest(name, NAMES)}"
+                f"There is no script '{name}'; allowed: {known}.{nearest(name, SCRIPTS)}"
             )
         if role not in ROLES:
             raise ConfigError(f"There is no role '{role}'; allowed: {', '.join(ROLES)}.")
@@ -72,7 +62,7 @@ class Scripted:
     def act(self, world: PursuitWorld) -> F32:
         """Return the actions of its role, `[G, A]`."""
         out = np.empty((world.games, 2), np.float32)
-        me, kind = ROLES.index(self.role), NAMES.index(self.name)
+        me, kind = ROLES.index(self.role), SCRIPTS.index(self.name)
         world.threads.over(
             world.games,
             lambda lo, hi: script_games(

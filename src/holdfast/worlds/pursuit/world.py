@@ -24,7 +24,7 @@ from holdfast.records import F64, Array, Bools, Episode, Start
 from holdfast.worlds.contract import State, World
 from holdfast.worlds.pursuit.episodes import describe
 from holdfast.worlds.pursuit.geometry import with_short_headings
-from holdfast.worlds.pursuit.layout import GAME, GRID, ROLES, VALUES, ray_table
+from holdfast.worlds.pursuit.layout import GAME, GRID, ROLES, SCRIPTS, VALUES, ray_table
 from holdfast.worlds.pursuit.levels import Levels
 from holdfast.worlds.pursuit.options import PursuitOptions
 from holdfast.worlds.pursuit.starts import SEED_LIMIT, StartQueue
@@ -32,13 +32,17 @@ from holdfast.worlds.pursuit.stepping import observe_games, reset_games, step_ga
 
 _STAGED = ("queued", "queued_seed", "queued_pose", "queued_n")
 _FIELDS = tuple(name for name in GAME.names or () if name not in _STAGED)
+MIXED = ("mixed_share", "mixed_max_init_distance")
+"""Mixed-level replay: the share of the games that begin no farther apart than this, whatever the others do."""
 _NEEDED = ("pose", "obstacles", "n_obstacles", "last_action", "t")
 
 
 class PursuitWorld(World):
     """Many games of pursuit and evasion in one kernel call."""
 
-    value_names = VALUES
+    value_names = (*VALUES, *MIXED)
+    game_roles = ROLES
+    scripts = SCRIPTS
 
     def __init__(
         self, options: PursuitOptions | None = None, *, seed: int = 0, **given: Any
@@ -336,7 +340,16 @@ class PursuitWorld(World):
 
         -1 unsets a radius, an angle or the obstacle range; setting `n_obstacles` ends the range.
         """
-        self.set_values({name: value}, level=level)
+        if name == "mixed_share":
+            old = round(min(max(value, 0.0), 1.0) * self.games)
+            self.set_levels([1] * old + [0] * (self.games - old))
+        elif name == "mixed_max_init_distance":
+            self._levels.grow(2)
+            self.set_values({"max_init_distance": value}, level=1)
+        elif name == "max_init_distance" and self._levels.mixed and level is None:
+            self.set_values({name: value}, level=0)
+        else:
+            self.set_values({name: value}, level=level)
 
     def set_values(self, values: Mapping[str, float], *, level: int | None = None) -> None:
         """Set several values at once, so that they are only checked together."""
@@ -349,9 +362,19 @@ class PursuitWorld(World):
 
     def value(self, name: str, *, level: int = 0) -> float:
         """Return what the kernels use now for `name`; -1 where it is unset."""
+        if name == "mixed_share":
+            return float(np.mean(self._records["row"] == 1))
+        if name == "mixed_max_init_distance":
+            return self._levels.read("max_init_distance", 1) if self._levels.mixed else -1.0
         if name not in VALUES:
             raise self._unknown_value(name)
         return self._levels.read(name, level)
+
+    def scripted(self, name: str, role: str) -> Array:
+        """Return what the script `name` does now in every game, `[G, A]`."""
+        from holdfast.worlds.pursuit.policies import Scripted
+
+        return Scripted(name, role).act(self)
 
     def set_levels(self, levels: Sequence[int]) -> None:
         """Give each game its level, `[G]`: the row of values that it plays under; level 0 is the default.

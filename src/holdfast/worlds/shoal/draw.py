@@ -1,31 +1,26 @@
-"""Pictures of the shoal: one frame as an RGB array, an episode as GIF or MP4.
+"""Pictures of the shoal: one frame as an RGB array, an episode as a film.
 
     film = film_episode(ShoalOptions(fish=96), start=7, policy="sidestep")
-    write_mp4("episode.mp4", frames(film))
-    write_gif("episode.gif", frames(film, size=360, every=4))
+    write_film("episode.mp4", film.pictures(size=480, every=2), fps=30)
 
 The y axis points up, so the predator "falls" to the top. Orange fish are within the dashed circle and see it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from PIL import Image as Pillow
-from PIL import ImageDraw, ImageFont
 
-from holdfast.errors import ConfigError
 from holdfast.records import F32, Array, Bools, Episode, Start
+from holdfast.store.media import Image
+from holdfast.worlds.camera import RATE, shown
+from holdfast.worlds.paint import ring, write
 from holdfast.worlds.shoal import paint
 from holdfast.worlds.shoal.arrays import STAGE_RADIUS, VISION
 from holdfast.worlds.shoal.options import ShoalOptions
-from holdfast.worlds.shoal.paint import Image
 from holdfast.worlds.shoal.policies import act_on
 from holdfast.worlds.shoal.world import ShoalWorld
 
@@ -58,13 +53,64 @@ class Film:
     predator: F32
     """`[T+1, 4]`: x, y, vx, vy."""
     max_steps: int
-    episode: Episode | None = None
-    """Its record, if the game ended."""
+    episode: Episode
+    rate: float = RATE
 
     @property
-    def steps(self) -> int:
-        """T."""
-        return len(self.alive) - 1
+    def length(self) -> int:
+        """Number of moments."""
+        return len(self.alive)
+
+    def pictures(self, *, size: int = 480, every: int = 1, title: str = "") -> Iterator[Image]:
+        """Yield every `every`-th moment and the last one."""
+        for t in shown(self.length, every):
+            yield frame(
+                self.fish_pos[t],
+                self.fish_vel[t],
+                self.alive[t],
+                self.predator[max(t - TRAIL, 0) : t + 1],
+                step=t,
+                max_steps=self.max_steps,
+                size=size,
+                title=title,
+            )
+
+
+class Camera:
+    """Follows some games of a shoal world."""
+
+    values = False
+
+    def __init__(self, world: ShoalWorld, games: Sequence[int]) -> None:
+        self._world, self._games = world, list(games)
+        self._moments: dict[str, list[Array]] = {
+            name: [] for name in ("fish_pos", "fish_vel", "alive", "predator_pos", "predator_vel")
+        }
+
+    def look(self) -> None:
+        """Take in the moment before a step."""
+        bodies = self._world.bodies()
+        for name, moments in self._moments.items():
+            moments.append(bodies[name][self._games])
+
+    def chose(self, actions: Array, values: F32 | None) -> None:
+        """Nothing of this is in the picture."""
+
+    def film(self, game: int, episode: Episode) -> Film:
+        """Return the film of a game's first episode."""
+        k, steps = self._games.index(game), episode.steps
+        seen = {n: np.stack(m[:steps])[:, k] for n, m in self._moments.items()}
+        # After its last step a game has already begun anew: the last moment is the one before, with its deaths.
+        rows = {name: np.concatenate([moments, moments[-1:]]) for name, moments in seen.items()}
+        rows["alive"][-1] = episode.detail["death_steps"] < 0
+        return Film(
+            fish_pos=rows["fish_pos"],
+            fish_vel=rows["fish_vel"],
+            alive=rows["alive"],
+            predator=np.concatenate([rows["predator_pos"], rows["predator_vel"]], axis=1),
+            max_steps=self._world.options.max_steps,
+            episode=episode,
+        )
 
 
 def film_episode(
@@ -80,25 +126,15 @@ def film_episode(
     world = ShoalWorld(replace(options, games=1, threads=1, max_steps=steps), seed=0)
     world.queue_starts([0], [start if isinstance(start, Start) else Start(seed=int(start))])
     obs, _ = world.reset()
-    rng = np.random.default_rng(seed)
-    moments = [world.bodies()]
-    episode = None
-    while episode is None:
+    rng, camera = np.random.default_rng(seed), Camera(world, [0])
+    episodes: Sequence[Episode] = ()
+    while not episodes:
+        camera.look()
         actions = act_on(policy, obs, rng) if isinstance(policy, str) else policy(obs)
         obs, _, _, _, info = world.step(actions)
-        episodes = info.get("episodes")
-        # The last step has already begun the next episode, so its final moment is rebuilt.
-        episode = episodes[0] if episodes else None
-        moments.append(world.bodies() if episode is None else _last_moment(moments[-1], episode))
+        episodes = info.get("episodes", ())
     world.close()
-    return Film(
-        fish_pos=np.stack([m["fish_pos"][0] for m in moments]),
-        fish_vel=np.stack([m["fish_vel"][0] for m in moments]),
-        alive=np.stack([m["alive"][0] for m in moments]),
-        predator=np.stack([np.r_[m["predator_pos"][0], m["predator_vel"][0]] for m in moments]),
-        max_steps=steps,
-        episode=episode,
-    )
+    return camera.film(0, episodes[0])
 
 
 def frame(
@@ -119,18 +155,16 @@ def frame(
     for k, (x, y) in enumerate(trail[:-1, :2].tolist()):
         age = (k + 1) / len(trail)
         dot = (0.1 + 0.28 * age) * scale
-        paint.ring(image, cx + x * scale, cy - y * scale, dot, 0.0, _RED, 0.05 + 0.13 * age, 0)
-    paint.ring(
-        image, cx + px * scale, cy - py * scale, VISION * scale, size / 400.0, _LINE, 0.55, 48
-    )
+        ring(image, cx + x * scale, cy - y * scale, dot, 0.0, _RED, 0.05 + 0.13 * age, 0)
+    ring(image, cx + px * scale, cy - py * scale, VISION * scale, size / 400.0, _LINE, 0.55, 48)
     x, y = np.ascontiguousarray(fish_pos[:, 0]), np.ascontiguousarray(fish_pos[:, 1])
     vx, vy = np.ascontiguousarray(fish_vel[:, 0]), np.ascontiguousarray(fish_vel[:, 1])
     paint.shoal(
         image, x, y, vx, vy, alive, away < VISION, cx, cy, scale, max(0.2 * scale, 3.0), _FISH
     )
     predator = (cx + px * scale, cy - py * scale)
-    paint.ring(image, *predator, 0.5 * scale, 0.0, _RED, 1.0, 0)
-    paint.ring(image, *predator, 0.5 * scale, size / 300.0, _DARK_RED, 0.9, 0)
+    ring(image, *predator, 0.5 * scale, 0.0, _RED, 1.0, 0)
+    ring(image, *predator, 0.5 * scale, size / 300.0, _DARK_RED, 0.9, 0)
     _write_header(image, step, max_steps, int(alive.sum()), len(alive), title)
     return image
 
@@ -150,69 +184,6 @@ def frame_of(world: ShoalWorld, game: int = 0, *, size: int = 480, title: str = 
     )
 
 
-def frames(film: Film, *, size: int = 480, every: int = 1, title: str = "") -> Iterator[Image]:
-    """Yield the pictures of an episode: every `every`-th step and always the last."""
-    moments = list(range(0, film.steps + 1, every))
-    if moments[-1] != film.steps:
-        moments.append(film.steps)
-    for t in moments:
-        yield frame(
-            film.fish_pos[t],
-            film.fish_vel[t],
-            film.alive[t],
-            film.predator[max(t - TRAIL, 0) : t + 1],
-            step=t,
-            max_steps=film.max_steps,
-            size=size,
-            title=title,
-        )
-
-
-def write_gif(path: str | Path, pictures: Iterable[Image], *, fps: int = 20) -> Path:
-    """Write an endless GIF and return its path; all frames share the palette of the first ones."""
-    images = [Pillow.fromarray(picture) for picture in pictures]
-    if not images:
-        raise ConfigError("A GIF needs at least one frame; the episode gave none.")
-    sample = images[:: max(len(images) // 4, 1)]
-    sheet = Pillow.new("RGB", (sample[0].width, sample[0].height * len(sample)))
-    for k, image in enumerate(sample):
-        sheet.paste(image, (0, k * image.height))
-    palette = sheet.quantize(255, method=Pillow.Quantize.MAXCOVERAGE)
-    indexed = [image.quantize(palette=palette, dither=Pillow.Dither.NONE) for image in images]
-    target = Path(path)
-    indexed[0].save(
-        target, save_all=True, append_images=indexed[1:], duration=round(1000 / fps), loop=0
-    )
-    return target
-
-
-def write_mp4(path: str | Path, pictures: Iterable[Image], *, fps: int = 30) -> Path:
-    """Write an H.264 film that browsers play and return its path."""
-    import av
-
-    target = Path(path)
-    with av.open(str(target), "w") as container:
-        stream: Any = None
-        for picture in pictures:
-            if stream is None:
-                stream = container.add_stream("libx264", rate=Fraction(fps))
-                stream.height, stream.width = (side - side % 2 for side in picture.shape[:2])
-                stream.pix_fmt = "yuv420p"
-                stream.options = {"crf": "22", "preset": "superfast"}
-            even = np.ascontiguousarray(picture[: stream.height, : stream.width])
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(even, format="rgb24")))
-        if stream is None:
-            raise ConfigError("An MP4 needs at least one frame; the episode gave none.")
-        container.mux(stream.encode(None))
-    return target
-
-
-def _last_moment(before: Mapping[str, Array], episode: Episode) -> dict[str, Array]:
-    """Return the moment before the end with the last deaths marked: one step later looks the same."""
-    alive = episode.detail["death_steps"][None] < 0
-    return {**before, "alive": alive}
-
-
 def _stage(size: int) -> tuple[Image, float, float, float]:
     background, cx, cy, scale = _background(size)
     return background.copy(), cx, cy, scale
@@ -228,7 +199,7 @@ def _background(size: int) -> tuple[Image, float, float, float]:
     scale = (size / 2.0 - 3.0) / (STAGE_RADIUS + 0.35)
     radius = (STAGE_RADIUS + 0.25) * scale
     paint.water(image, top, cx, cy, radius)
-    paint.ring(image, cx, cy, radius, size / 240.0, _LINE, 0.8, 0)
+    ring(image, cx, cy, radius, size / 240.0, _LINE, 0.8, 0)
     return image, cx, cy, scale
 
 
@@ -237,14 +208,11 @@ def _write_header(
 ) -> None:
     size = image.shape[1]
     top = round(size * _HEADER)
-    strip = Pillow.fromarray(image[:top])
-    pen, font = ImageDraw.Draw(strip), _font(round(size * 0.036))
+    letters = round(size * 0.036)
     middle, edge = top * 0.46, round(size * 0.02)
-    pen.text((edge, middle), f"step {step}", _TEXT, font, anchor="lm")
-    alive = f"alive {living} / {fish}"
-    pen.text((size - edge, middle), alive, _TEXT, font, anchor="rm")
-    pen.text((size / 2, middle), title, _QUIET, font, anchor="mm")
-    image[:top] = np.asarray(strip)
+    write(image, edge, middle, f"step {step}", _TEXT, letters)
+    write(image, size - edge, middle, f"alive {living} / {fish}", _TEXT, letters, "rm")
+    write(image, size / 2, middle, title, _QUIET, letters, "mm")
     # Two thin bars under the text: time on the left half, living fish on the right half.
     bar = slice(top - max(size // 160, 2), top)
     half = size // 2
@@ -253,8 +221,3 @@ def _write_header(
     span = half - 2 * edge
     image[bar, edge : edge + round(span * min(step / max_steps, 1.0))] = _QUIET
     image[bar, half + edge : half + edge + round(span * living / fish)] = _FISH[1].astype(np.uint8)
-
-
-@lru_cache(maxsize=8)
-def _font(size: int) -> Any:
-    return ImageFont.load_default(size)

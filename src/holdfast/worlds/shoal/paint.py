@@ -1,7 +1,4 @@
-"""Compiled, antialiased shapes on RGB arrays: a disc, a ring, a fish.
-
-Each shape is a signed distance to its edge; the colour is blended over about one pixel round it.
-"""
+"""The shapes of the shoal, as `worlds/paint.py` draws them: water and fish."""
 
 from __future__ import annotations
 
@@ -9,50 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from holdfast.jit import kernel
 from holdfast.records import F32, F64, Bools
-
-Image = npt.NDArray[np.uint8]
-"""`[height, width, 3]`."""
-
-
-@kernel
-def blend(image: Image, row: int, column: int, r: float, g: float, b: float, share: float) -> None:
-    """Mix a colour into one pixel."""
-    old = image[row, column]
-    old[0] = np.uint8(old[0] + (r - old[0]) * share + 0.5)
-    old[1] = np.uint8(old[1] + (g - old[1]) * share + 0.5)
-    old[2] = np.uint8(old[2] + (b - old[2]) * share + 0.5)
-
-
-@kernel
-def ring(
-    image: Image,
-    cx: float,
-    cy: float,
-    radius: float,
-    width: float,
-    color: F64,
-    alpha: float,
-    dashes: int,
-) -> None:
-    """Draw a circle line of this width; with `dashes` > 0 it is cut into that many dashes. Width 0 fills."""
-    reach = radius + width / 2.0 + 1.0
-    for row in range(max(int(cy - reach), 0), min(int(cy + reach) + 2, image.shape[0])):
-        for column in range(max(int(cx - reach), 0), min(int(cx + reach) + 2, image.shape[1])):
-            dx, dy = column - cx, row - cy
-            away = math.sqrt(dx * dx + dy * dy)
-            edge = away - radius if width == 0.0 else abs(away - radius) - width / 2.0
-            share = min(max(0.5 - edge, 0.0), 1.0) * alpha
-            if share <= 0.0:
-                continue
-            if dashes > 0:
-                turn = math.atan2(dy, dx) / (2.0 * math.pi) * dashes
-                if turn - math.floor(turn) > 0.5:
-                    continue
-            blend(image, row, column, color[0], color[1], color[2], share)
+from holdfast.store.media import Image
+from holdfast.worlds.paint import blend
 
 
 @kernel

@@ -1,0 +1,320 @@
+"""Cold-start aids: scripts that play for the policy when it does not get anywhere, and an early boost of a reward.
+
+One machine serves auto-bootstrap (`stall`) and plateau breaker (`plateau`):
+
+    idle      the policy gets on
+    armed     updates without progress are being counted; progress goes back to idle
+    inject    a script plays a share of the slots
+    cooldown  the policy is left alone for a while, then idle
+
+Who plays a slot, the first that applies: an injection (`plateau` before `stall`); the opening of the run: `script`, then
+`forward` up to `forward_steps`; the policy. What *forward* means, the first that is known: the setting `forward`; the
+best of the forward probe (`forward_probe`), which a new run stores as that setting; RIGHT+B. Steps that a script plays
+carry no decision: they are masked and enter no loss.
+
+A script is text for the world, `START:8,RIGHT+B:180`. Here only its length is read; the names are the world's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from holdfast.errors import ConfigError
+from holdfast.guards.guard import Guard, number
+from holdfast.guards.progress import Ended, facts_of, own_episodes
+from holdfast.records import Cause, Decision, Signals
+
+FORWARD = "RIGHT+B"
+"""What runs forward when nobody says otherwise."""
+EXAMPLE = "START:8,RIGHT+B:180"
+
+
+@dataclass(frozen=True)
+class BootstrapConfig:
+    """When scripts play for the policy, and for how long a reward is boosted at the start."""
+
+    enabled: bool = False
+    """Help a policy that does not get anywhere."""
+    forward: str = ""
+    """Buttons that run forward, such as `RIGHT+B`; empty takes the best of the forward probe, or RIGHT+B."""
+    forward_probe: Annotated[int, Meta(ge=0, le=1000)] = 0
+    """Steps for which a new run holds every action at the level start to find `forward`; 0 is off."""
+    script: str = ""
+    """Script that opens the run, such as `START:8,RIGHT+B:180`; empty is none."""
+    forward_steps: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    """Steps of the opening; what `script` leaves of them is run forward."""
+    opening_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """Share of the games that the opening plays."""
+    stall_updates: Annotated[int, Meta(ge=0)] = 20
+    """Updates without progress that cause an injection; 0 is off."""
+    stall_gain: Annotated[float, Meta(ge=0)] = 0.0
+    """A mean of `gain_fact` up to this is no progress."""
+    plateau_updates: Annotated[int, Meta(ge=0)] = 0
+    """Updates over which the best of `fact` is compared; 0 is off."""
+    plateau_gain: Annotated[float, Meta(gt=0)] = 16.0
+    """A best that rose by less than this over them is a plateau."""
+    inject: str = ""
+    """Script of an injection; empty runs forward for `inject_steps`."""
+    plateau_inject: str = ""
+    """Script of an injection that a plateau caused; empty takes that of `inject`."""
+    inject_steps: Annotated[int, Meta(ge=1, le=100_000)] = 256
+    """Steps of an injection without a script."""
+    inject_share: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    """Share of the games that an injection plays; each injection plays others."""
+    cooldown_updates: Annotated[int, Meta(ge=0)] = 20
+    """Updates after an injection in which nothing is counted."""
+    max_injections: Annotated[int, Meta(ge=0)] = 0
+    """Most injections of a run; 0 is no limit."""
+    fact: str = "best_x"
+    """Fact of an episode that says how far it came."""
+    gain_fact: str = "ground"
+    """Fact of an episode that says what it won."""
+    done_fact: str = "clear"
+    """Fact of an episode that is above 0 when it reached its goal: always progress."""
+    early_updates: Annotated[int, Meta(ge=0)] = 0
+    """Updates at the start of the run with a boosted reward; 0 is off."""
+    early_value: str = "reward_progress"
+    """World value that is boosted; its own annealing, if any, ends with the boost."""
+    early_factor: Annotated[float, Meta(gt=0)] = 2.0
+    """Factor of the boost."""
+
+    def __post_init__(self) -> None:
+        if "," in self.forward or ":" in self.forward:
+            raise ConfigError(
+                f"forward = '{self.forward}' is not one combination of buttons. "
+                f"Write for example '{FORWARD}'; its length is forward_steps or inject_steps."
+            )
+        for key in ("script", "inject", "plateau_inject"):
+            if getattr(self, key):
+                script_steps(getattr(self, key), key)
+
+    def scripts(self) -> dict[str, str]:
+        """Return every script that may be played, by its setting; the world checks their names beforehand."""
+        keys = ("forward", "script", "inject", "plateau_inject")
+        return {key: getattr(self, key) for key in keys if getattr(self, key)}
+
+
+def script_steps(text: str, key: str) -> int:
+    """Return how many steps a script lasts; raise a ConfigError if it is not a list of BUTTONS:COUNT."""
+    steps = 0
+    for k, entry in enumerate(text.split(","), 1):
+        match = re.fullmatch(r"\s*[A-Za-z+ ]*[A-Za-z]\s*(?::\s*(\d+)\s*)?", entry)
+        count = int(match[1] or 1) if match else 0
+        if count < 1:
+            raise ConfigError(
+                f"{key}: entry {k} ('{entry.strip()}') of '{text}' is not BUTTONS:COUNT with a count of 1 or more. "
+                f"Write entries joined by commas, for example '{EXAMPLE}'."
+            )
+        steps += count
+    return steps
+
+
+class BootstrapGuard(Guard):
+    """Plays scripts for a policy that does not get on; boosts a reward in the first updates.
+
+    Reads `starts/ended`, `env_steps`, `world/games`, `world/slots_per_game` and the world value that it boosts.
+    """
+
+    name = "bootstrap"
+    reads_starts = True
+
+    def __init__(self, config: BootstrapConfig) -> None:
+        self.config = config
+        self.forward = config.forward or FORWARD
+        self.state = "idle"
+        self.trigger = ""
+        """Why the last script began: `opening`, `stall` or `plateau`."""
+        self.remaining = 0
+        """Steps of the script that are not played yet."""
+        self.resting = 0
+        """Updates of the cooldown that are left."""
+        self.stalled = 0
+        """Updates in a row without progress."""
+        self.best = -math.inf
+        self.bests: deque[float] = deque(maxlen=config.plateau_updates + 1)
+        self.injections = 0
+        self.slots = 0
+        self.base: float | None = None
+        """The boosted value as it was before."""
+        self.boosted = False
+        self._env_steps = 0
+
+    def initial(self, signals: Signals) -> list[Decision]:
+        """Return the boost of the first updates and the opening of the run."""
+        decisions = self._boost(signals)
+        text = self._opening()
+        if text:
+            cause = Cause("guards.bootstrap.script", text)
+            decisions.append(self._play(signals, "opening", text, self.config.opening_share, cause))
+        return decisions
+
+    def step(self, signals: Signals) -> list[Decision]:
+        decisions = self._boost(signals)
+        self._advance(signals)
+        if self.state in ("inject", "cooldown"):
+            return decisions
+        found = self._watch(own_episodes(signals))
+        spent = 0 < self.config.max_injections <= self.injections
+        if found is None or spent:
+            return decisions
+        trigger, cause = found
+        self.injections += 1
+        text = self.config.inject or f"{self.forward}:{self.config.inject_steps}"
+        if trigger == "plateau":
+            text = self.config.plateau_inject or text
+        return [*decisions, self._play(signals, trigger, text, self.config.inject_share, cause)]
+
+    def requeue(self, signals: Signals) -> list[Decision]:
+        """A world that was rebuilt plays no script: what was left of one is over."""
+        if self.state == "inject":
+            self._rest()
+        return []
+
+    def _opening(self) -> str:
+        """Return `script`, and forward for what it leaves of `forward_steps`."""
+        text = self.config.script
+        left = self.config.forward_steps - (script_steps(text, "script") if text else 0)
+        parts = [text] if text else []
+        return ",".join([*parts, f"{self.forward}:{left}"] if left > 0 else parts)
+
+    def _advance(self, signals: Signals) -> None:
+        """Let an injection or a cooldown run off by one update."""
+        env_steps = int(number(signals, "env_steps") or 0)
+        slots = max(_games(signals) * _slots_per_game(signals), 1)
+        played, self._env_steps = (env_steps - self._env_steps) // slots, env_steps
+        if self.state == "cooldown":
+            self.resting -= 1
+            if self.resting <= 0:
+                self.state = "idle"
+        elif self.state == "inject":
+            self.remaining = max(self.remaining - played, 0)
+            if self.remaining == 0:
+                self._rest()
+
+    def _rest(self) -> None:
+        self.remaining, self.slots = 0, 0
+        self.resting = self.config.cooldown_updates
+        self.state = "cooldown" if self.resting else "idle"
+
+    def _watch(self, own: Sequence[Ended]) -> tuple[str, Cause] | None:
+        """Count updates without progress; return trigger and cause of an injection when there are enough."""
+        config = self.config
+        gains, reached = facts_of(own, config.gain_fact), facts_of(own, config.fact)
+        if not gains and not reached:
+            return None
+        self.best = max(self.best, *reached) if reached else self.best
+        if any(done > 0 for done in facts_of(own, config.done_fact)):
+            self.bests.clear()
+            self.stalled = 0
+        elif gains and fmean(gains) <= config.stall_gain:
+            self.stalled += 1
+        else:
+            self.stalled = 0
+        self.bests.append(self.best)
+        rose = self.bests[-1] - self.bests[0]
+        flat = len(self.bests) > config.plateau_updates > 0 and rose < config.plateau_gain
+        if flat:
+            window = config.plateau_updates
+            return "plateau", Cause(f"rise of {config.fact}", rose, config.plateau_gain, window)
+        self.state = "armed" if self.stalled and config.stall_updates else "idle"
+        if self.stalled >= config.stall_updates > 0:
+            gain = fmean(gains)
+            return "stall", Cause(f"mean {config.gain_fact}", gain, config.stall_gain, self.stalled)
+        return None
+
+    def _play(
+        self, signals: Signals, trigger: str, text: str, share: float, cause: Cause
+    ) -> Decision:
+        """Enter `inject` and return the decision that lets `text` play a share of the games."""
+        slots = self._choose(signals, share)
+        self.state, self.trigger = "inject", trigger
+        # The action that is being chosen still counts: the script begins one step later.
+        self.remaining = script_steps(text, "script") + 1
+        self.stalled, self.slots = 0, len(slots)
+        self.bests.clear()
+        message = f"{trigger}: '{text}' plays {len(slots)} slots ({cause})"
+        if trigger == "opening":
+            message = f"opening: '{text}' plays {len(slots)} slots"
+        return Decision(
+            "override_actions", cause, name=trigger, value=text, slots=slots, message=message
+        )
+
+    def _choose(self, signals: Signals, share: float) -> tuple[int, ...]:
+        """Return the slots of a share of the games, evenly spaced, others than those of the last injection."""
+        games, each = _games(signals), _slots_per_game(signals)
+        count = min(max(round(share * games), 1), games)
+        shift = self.injections % max(games // max(count, 1), 1)
+        chosen = sorted({(shift + k * games // count) % games for k in range(count)})
+        return tuple(game * each + slot for game in chosen for slot in range(each))
+
+    def _boost(self, signals: Signals) -> list[Decision]:
+        """Return the beginning or the end of the boosted reward, when it is time."""
+        config = self.config
+        wanted = int(signals.get("update", 0)) + 1 <= config.early_updates
+        now = number(signals, f"world/{config.early_value}")
+        if wanted == self.boosted or (wanted and now is None):
+            return []
+        if wanted:
+            self.base = now
+        self.boosted = wanted
+        value = (self.base or 0.0) * (config.early_factor if wanted else 1.0)
+        cause = Cause("update", int(signals.get("update", 0)), config.early_updates)
+        what = f"boosted to {value:g} up to update {config.early_updates}"
+        message = f"{config.early_value} is {what if wanted else f'back at {value:g}'}"
+        return [Decision("set_world", cause, name=config.early_value, value=value, message=message)]
+
+    def light(self) -> str:
+        return "yellow" if self.state == "inject" and self.trigger != "opening" else "green"
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "trigger": self.trigger,
+            "stalled_updates": self.stalled,
+            "remaining_steps": self.remaining,
+            "cooldown_updates": self.resting if self.state == "cooldown" else 0,
+            "slots": self.slots,
+            "injections": self.injections,
+            "boosted": int(self.boosted),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "trigger": self.trigger,
+            "remaining": self.remaining,
+            "resting": self.resting,
+            "stalled": self.stalled,
+            "best": self.best,
+            "bests": list(self.bests),
+            "injections": self.injections,
+            "slots": self.slots,
+            "base": self.base,
+            "boosted": self.boosted,
+            "env_steps": self._env_steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.state, self.trigger = str(state["state"]), str(state["trigger"])
+        self.remaining, self.resting = int(state["remaining"]), int(state["resting"])
+        self.stalled, self.best = int(state["stalled"]), float(state["best"])
+        self.bests = deque(map(float, state["bests"]), maxlen=self.config.plateau_updates + 1)
+        self.injections, self.slots = int(state["injections"]), int(state["slots"])
+        self.base = None if state["base"] is None else float(state["base"])
+        self.boosted, self._env_steps = bool(state["boosted"]), int(state["env_steps"])
+
+
+def _games(signals: Signals) -> int:
+    return int(number(signals, "world/games") or 0)
+
+
+def _slots_per_game(signals: Signals) -> int:
+    return int(number(signals, "world/slots_per_game") or 1)

@@ -1,0 +1,212 @@
+"""One side has collapsed: both go back to a pair that still played, and never further back each time.
+
+Two measures see a collapse. During training: the policy's entropy, and the share of captures among the last
+episodes. At evaluations: a side that wins next to nothing for several in a row. Pairs are kept while all is
+well; a rollback goes to the third newest (training) or to the best-balanced (evaluation), for both sides, and
+never to a pair older than the last one that was gone back to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from holdfast.guards.guard import Guard, number
+from holdfast.records import Cause, Decision, Signals
+
+ROLES = ("pursuer", "evader")
+
+
+@dataclass(frozen=True)
+class CollapseConfig:
+    """When a side counts as collapsed, and what is gone back to."""
+
+    enabled: bool = False
+    """Watch for it."""
+    keep_every: Annotated[int, Meta(ge=1)] = 5
+    """Updates between two pairs that are kept."""
+    both: bool = True
+    """Go back with both sides; off, only with the side that collapsed."""
+    min_entropy: float = -2.0
+    """A policy below this total entropy has collapsed."""
+    capture_low: Annotated[float, Meta(ge=0, le=1)] = 0.02
+    """So few captures among the recent episodes are a collapse of the pursuer; 0 is off."""
+    capture_high: Annotated[float, Meta(ge=0, le=1)] = 0.98
+    """So many are a collapse of the evader; 1 is off."""
+    wait_steps: Annotated[int, Meta(ge=0)] = 50_000
+    """Environment steps between two rollbacks."""
+    rate_below: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """A side that wins less at evaluations has collapsed; 0 is off."""
+    evaluations: Annotated[int, Meta(ge=1)] = 3
+    """For so many evaluations in a row."""
+    max_rollbacks: Annotated[int, Meta(ge=0)] = 20
+    """No more than this in a run."""
+
+
+class CollapseGuard(Guard):
+    """Goes back to a consistent pair when one side has collapsed."""
+
+    name = "collapse"
+
+    def __init__(self, config: CollapseConfig) -> None:
+        self.config = config
+        self.rollbacks = 0
+        self.last_steps = 0
+        self.floor = -1
+        self.losing = dict.fromkeys(ROLES, 0)
+        self.entropy = dict.fromkeys(ROLES, 0.0)
+
+    def initial(self, signals: Signals) -> list[Decision]:
+        return [self._keep(0, 0.5)]
+
+    def step(self, signals: Signals) -> list[Decision]:
+        found = self._collapsed(signals)
+        if found is None:
+            update = int(number(signals, "update") or 0)
+            return (
+                [self._keep(update, _rate(signals))] if update % self.config.keep_every == 0 else []
+            )
+        cause, role, best = found
+        steps = int(number(signals, "env_steps") or 0)
+        if steps - self.last_steps < self.config.wait_steps and self.rollbacks:
+            return []
+        if self.rollbacks >= self.config.max_rollbacks:
+            return []
+        target = self._target(signals, best)
+        if target is None:
+            text = f"the {role} has collapsed, and there is no pair to go back to yet"
+            return [Decision("warn", cause, name="collapse", role=role, message=text)]
+        self.rollbacks += 1
+        self.last_steps, self.floor = steps, int(target["update"])
+        self.losing = dict.fromkeys(ROLES, 0)
+        who = "both sides go" if self.config.both else f"the {role} goes"
+        return [
+            Decision(
+                "rollback",
+                cause,
+                name=target["label"],
+                role="" if self.config.both else role,
+                message=f"the {role} has collapsed: {who} back to {target['label']}",
+            )
+        ]
+
+    def _keep(self, update: int, rate: float) -> Decision:
+        cause = Cause("update", update, self.config.keep_every)
+        return Decision("keep_pair", cause, name=f"u{update}", value={"score": rate})
+
+    def _collapsed(self, signals: Signals) -> tuple[Cause, str, bool] | None:
+        """Return the cause, the side, and whether the best pair rather than a recent one is wanted."""
+        config = self.config
+        for role in ROLES:
+            entropy = number(signals, f"train/{role}/entropy_mean")
+            if entropy is not None:
+                self.entropy[role] = entropy
+                if entropy < config.min_entropy:
+                    name = f"train/{role}/entropy_mean"
+                    return Cause(name, entropy, config.min_entropy), role, False
+        rate = number(signals, "probe/capture_rate")
+        if rate is not None and config.rate_below:
+            for role, own in zip(ROLES, (rate, 1.0 - rate), strict=True):
+                self.losing[role] = self.losing[role] + 1 if own < config.rate_below else 0
+                if self.losing[role] >= config.evaluations:
+                    streak = self.losing[role]
+                    return Cause(f"{role} win rate", own, config.rate_below, streak), role, True
+        captures = number(signals, "pursuit/captured")
+        enough = (number(signals, "episode/count") or 0) >= 100
+        if captures is not None and enough:
+            if config.capture_high < 1 and captures >= config.capture_high:
+                return (
+                    Cause("pursuit/captured", captures, config.capture_high, 100),
+                    ROLES[1],
+                    False,
+                )
+            if config.capture_low > 0 and captures <= config.capture_low:
+                return Cause("pursuit/captured", captures, config.capture_low, 100), ROLES[0], False
+        return None
+
+    def _target(self, signals: Signals, best: bool) -> dict[str, Any] | None:
+        """Return the pair to go back to: none older than the last one that was gone back to."""
+        kept = [p for p in signals.get("selfplay/pairs", []) if p["update"] >= self.floor]
+        if not kept:
+            return None
+        if best:
+            return dict(min(kept, key=lambda p: (abs(p["score"] - 0.5), -p["update"])))
+        return dict(kept[max(0, len(kept) - 3)])
+
+    def light(self) -> str:
+        return "yellow" if any(self.losing.values()) else "green"
+
+    def status(self) -> dict[str, Any]:
+        words = {role: _word(value) for role, value in self.entropy.items()}
+        return {"rollbacks": self.rollbacks, **{f"{r}_entropy": w for r, w in words.items()}}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "rollbacks": self.rollbacks,
+            "last_steps": self.last_steps,
+            "floor": self.floor,
+            "losing": dict(self.losing),
+            "entropy": dict(self.entropy),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.rollbacks, self.last_steps = int(state["rollbacks"]), int(state["last_steps"])
+        self.floor = int(state["floor"])
+        self.losing, self.entropy = dict(state["losing"]), dict(state["entropy"])
+
+
+def _rate(signals: Signals) -> float:
+    rate = number(signals, "probe/capture_rate")
+    return rate if rate is not None else number(signals, "pursuit/captured") or 0.5
+
+
+def _word(entropy: float) -> Literal["ok", "yellow", "red", "collapse"]:
+    if entropy < -2.0:
+        return "collapse"
+    return "red" if entropy < -0.5 else "yellow" if entropy < 0.5 else "ok"
+
+
+@dataclass(frozen=True)
+class DampenConfig:
+    """Smaller steps while the sides are balanced."""
+
+    enabled: bool = False
+    """Dampen the learning rate."""
+    gap: Annotated[float, Meta(gt=0, le=1)] = 0.3
+    """Below this gap the learning rate falls with it."""
+    least: Annotated[float, Meta(gt=0, le=1)] = 0.1
+    """Least factor on the learning rate."""
+
+
+class DampenGuard(Guard):
+    """Scales the learning rate of both sides by the gap of the last evaluation."""
+
+    name = "dampen"
+
+    def __init__(self, config: DampenConfig) -> None:
+        self.config = config
+        self.scale = 1.0
+
+    def step(self, signals: Signals) -> list[Decision]:
+        rate = number(signals, "probe/capture_rate")
+        if rate is None:
+            return []
+        gap = abs(2.0 * rate - 1.0)
+        scale = min(1.0, max(self.config.least, gap / self.config.gap))
+        if scale == self.scale:
+            return []
+        self.scale = scale
+        cause = Cause("gap", gap, self.config.gap)
+        text = f"the learning rate is {scale:.2f} of its schedule"
+        return [Decision("set_learner", cause, name="lr_scale", value=scale, message=text)]
+
+    def status(self) -> dict[str, Any]:
+        return {"scale": self.scale}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scale": self.scale}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.scale = float(state["scale"])

@@ -1,0 +1,158 @@
+"""Levels of difficulty for pursuit: how far apart a game begins, and how many obstacles stand in it.
+
+`discrete` walks six levels of the original; `smooth` moves the greatest first distance in small steps and
+brings the obstacles in at a distance. A curriculum is judged at evaluations and answers with world values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+Rate = Annotated[float, Meta(ge=0, le=1)]
+LEVELS = (
+    (2.0, 5.0, 0),
+    (5.0, 15.0, 0),
+    (2.0, 5.0, 3),
+    (5.0, 8.0, 3),
+    (5.0, 12.0, 3),
+    (2.0, 15.0, 3),
+)
+"""Least and greatest first distance in metres, and obstacles, of the six discrete levels."""
+
+
+@dataclass(frozen=True)
+class CurriculumConfig:
+    """How the levels rise and fall."""
+
+    kind: Literal["none", "discrete", "smooth"] = "none"
+    """Which levels there are."""
+    diagonal: Annotated[float, Meta(gt=0)] = math.sqrt(200.0)
+    """Diagonal of the arena in metres; distances are capped at 0.8 of it."""
+    start: Annotated[float, Meta(gt=0)] = 5.0
+    """Smooth: greatest first distance at the beginning, in metres."""
+    end: Annotated[float, Meta(gt=0)] = 15.0
+    """Smooth: greatest first distance at the end, in metres."""
+    increment: Annotated[float, Meta(gt=0)] = 0.5
+    """Smooth: metres a step."""
+    obstacles_from: float = 8.0
+    """Smooth: greatest first distance from which the obstacles stand, in metres."""
+    obstacles: Annotated[int, Meta(ge=0)] = 3
+    """Obstacles of the levels that have them."""
+    min_obstacles: Annotated[int, Meta(ge=0)] = 0
+    """Obstacles of the levels before."""
+    rule: Literal["capture", "gap"] = "capture"
+    """What advances: the pursuer's rate (the original's), or a small gap between the two sides."""
+    capture_above: Rate = 0.7
+    """Rule `capture`: advance above this capture rate."""
+    min_escape: Rate = 0.0
+    """Rule `capture`: and only at this escape rate or more."""
+    min_evaluations: Annotated[int, Meta(ge=1)] = 1
+    """Rule `capture`: evaluations at a level before it can advance."""
+    gap_below: Rate = 0.15
+    """Rule `gap`: advance when |SR_P - SR_E| stays below this."""
+    gap_evaluations: Annotated[int, Meta(ge=1)] = 2
+    """Rule `gap`: for so many evaluations in a row."""
+    regress_escape: Rate = 0.02
+    """Go back a level when the escape rate stays below this; 0 is off."""
+    regress_evaluations: Annotated[int, Meta(ge=1)] = 3
+    """For so many evaluations in a row."""
+
+
+class Curriculum:
+    """Where in the levels a run stands."""
+
+    def __init__(self, config: CurriculumConfig) -> None:
+        self.config = config
+        self.place = 0
+        self.evaluations = 0
+        self.balanced = 0
+        self.hopeless = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether there are levels at all."""
+        return self.config.kind != "none"
+
+    @property
+    def last(self) -> int:
+        """The highest place."""
+        if self.config.kind == "discrete":
+            return len(LEVELS) - 1
+        if self.config.kind == "smooth":
+            return math.ceil((self.top - self.config.start) / self.config.increment - 1e-9)
+        return 0
+
+    @property
+    def top(self) -> float:
+        """Greatest first distance of the full level."""
+        return min(self.config.end, 0.8 * self.config.diagonal)
+
+    @property
+    def full(self) -> bool:
+        """Whether the highest level is reached."""
+        return self.place >= self.last
+
+    def values(self, place: int | None = None) -> dict[str, float]:
+        """Return the world values of a place."""
+        where = self.place if place is None else place
+        config = self.config
+        if config.kind == "none":
+            return {}
+        if config.kind == "discrete":
+            low, high, obstacles = LEVELS[where]
+            return {
+                "min_init_distance": min(low, 0.32 * config.diagonal),
+                "max_init_distance": min(high, 0.8 * config.diagonal),
+                "n_obstacles": float(config.obstacles if obstacles else config.min_obstacles),
+            }
+        high = min(config.start + where * config.increment, self.top)
+        many = high >= min(config.obstacles_from, self.top)
+        return {
+            "min_init_distance": 2.0,
+            "max_init_distance": high,
+            "n_obstacles": float(config.obstacles if many else config.min_obstacles),
+        }
+
+    def judge(self, capture: float) -> int:
+        """Take one evaluation; return 1 to advance, -1 to go back, 0 to stay, and move there."""
+        config, escape = self.config, 1.0 - capture
+        if not self.active:
+            return 0
+        self.evaluations += 1
+        self.balanced = self.balanced + 1 if abs(capture - escape) < config.gap_below else 0
+        self.hopeless = self.hopeless + 1 if escape < config.regress_escape else 0
+        if not self.full and self._ready(capture, escape):
+            return self._move(1)
+        if self.place > 0 and self.hopeless >= config.regress_evaluations:
+            return self._move(-1)
+        return 0
+
+    def _ready(self, capture: float, escape: float) -> bool:
+        config = self.config
+        if config.rule == "gap":
+            return self.balanced >= config.gap_evaluations
+        long_enough = self.evaluations >= config.min_evaluations
+        return capture > config.capture_above and escape >= config.min_escape and long_enough
+
+    def _move(self, by: int) -> int:
+        self.place += by
+        self.evaluations = self.balanced = self.hopeless = 0
+        return by
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place and the counts."""
+        return {
+            "place": self.place,
+            "evaluations": self.evaluations,
+            "balanced": self.balanced,
+            "hopeless": self.hopeless,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        for name in ("place", "evaluations", "balanced", "hopeless"):
+            setattr(self, name, int(state[name]))

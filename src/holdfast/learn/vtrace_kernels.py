@@ -1,0 +1,63 @@
+"""V-trace targets (Espeholt 2018), compiled.
+
+All arrays are `[T, N]`, `values` is `[T+1, N]`. With the importance weight `w = pi(a|x) / mu(a|x)`, `rho = min(rho_bar, w)`
+and `c = lam * min(c_bar, w)`:
+
+    target_t    = v_t + delta_t + gamma * c_t * (target_{t+1} - v_{t+1})
+    delta_t     = rho_t * (r_t + gamma * v_{t+1} - v_t)
+    advantage_t = rho_t * (r_t + gamma * target_{t+1} - v_t)
+
+A terminated step is followed by nothing; a truncated one by `final_values`, across which nothing is chained. In a masked
+step the policy had no say: its weight is 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+from holdfast.jit import kernel
+from holdfast.records import F32, F64, Bools
+
+
+@kernel
+def vtrace(
+    log_weights: F32,
+    mask: Bools,
+    rewards: F64,
+    values: F32,
+    terminations: Bools,
+    truncations: Bools,
+    final_values: F32,
+    gamma: float,
+    lam: float,
+    rho_bar: float,
+    c_bar: float,
+    advantages: F32,
+    targets: F32,
+) -> float:
+    """Write advantages and value targets; return how many unmasked weights were cut to `rho_bar`."""
+    steps, slots = rewards.shape
+    cut = 0.0
+    for n in range(slots):
+        # Target minus value of the next step, and the target itself.
+        carry = 0.0
+        following = float(values[steps, n])
+        for t in range(steps - 1, -1, -1):
+            weight = 1.0
+            if mask[t, n]:
+                weight = math.exp(log_weights[t, n])
+                if weight > rho_bar:
+                    cut += 1.0
+            rho, c = min(rho_bar, weight), lam * min(c_bar, weight)
+            value = float(values[t, n])
+            after = float(values[t + 1, n])
+            if terminations[t, n]:
+                after, following, c = 0.0, 0.0, 0.0
+            elif truncations[t, n]:
+                after = following = float(final_values[t, n])
+                c = 0.0
+            advantages[t, n] = rho * (rewards[t, n] + gamma * following - value)
+            carry = rho * (rewards[t, n] + gamma * after - value) + gamma * c * carry
+            following = value + carry
+            targets[t, n] = following
+    return cut

@@ -1,0 +1,217 @@
+"""Episodes of a probe on film, in any world.
+
+    films = film_games(spec, policy, [3, 7])             # the games of these places in `spec.seeds`
+    write_film("a.mp4", films[0].pictures(size=480, every=2), fps=films[0].rate / 2)
+
+The whole probe is played again with a camera on some of its games, so a film shows the very episode that was
+measured, sampled actions included. A foreign environment is filmed alone, from its seed, and only if it draws itself
+(`render_mode="rgb_array"`); there, sampled actions differ from those of the probe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import ConfigError
+from holdfast.learn.roles import Player
+from holdfast.probes.headlines import Headline, headline, outcome
+from holdfast.probes.runner import ProbeSpec, play, played_options
+from holdfast.records import F32, Array, Episode
+from holdfast.store.media import Image
+from holdfast.worlds import OURS, make_world
+from holdfast.worlds.camera import Camera, Film, make_camera, together
+
+FOREIGN_MOMENTS = 2000
+"""Longest film of a foreign environment, in steps."""
+FOREIGN_RATE = 30
+HEADLESS = {
+    "SDL_VIDEODRIVER": "dummy",
+    "SDL_AUDIODRIVER": "dummy",
+    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+}
+"""pygame opens no window, tries no sound and prints no greeting (standard output is for --json)."""
+
+
+@dataclass(frozen=True)
+class Take:
+    """A film and the episodes that it shows."""
+
+    film: Film
+    episodes: tuple[Episode, ...] = ()
+
+    def told(self, world: str) -> str:
+        """Return how it ended, in words; several episodes are counted by their ends."""
+        if isinstance(self.film, ForeignFilm):
+            return f"return {self.film.total:.1f}"
+        ends = Counter(outcome(world, episode) for episode in self.episodes)
+        if len(self.episodes) == 1:
+            return next(iter(ends))
+        return ", ".join(f"{count} {end}" for end, count in ends.most_common())
+
+
+class Filmed:
+    """A policy that tells a camera what it chooses, and plays as before."""
+
+    def __init__(self, policy: Any, camera: Camera) -> None:
+        self._policy, self._camera = policy, camera
+
+    def act(self, obs: Array, rng: np.random.Generator | None = None, **more: Any) -> Array:
+        """Return what the policy chooses."""
+        values: F32 | None = None
+        if self._camera.values and hasattr(self._policy, "values"):
+            # Before the action: a policy that remembers judges what comes next.
+            values = self._policy.values(obs)
+        actions: Array = self._policy.act(obs, rng, **more)
+        self._camera.chose(actions, values)
+        return actions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+
+def film_games(
+    spec: ProbeSpec,
+    policy: Player,
+    games: Sequence[int],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Take]:
+    """Play a probe again and return the films of these games, in their order."""
+    if spec.world not in OURS:
+        return [film_foreign(spec, policy, spec.seeds[game]) for game in games]
+    world = make_world(spec.world, played_options(spec))
+    try:
+        camera = make_camera(spec.world, world, list(games))
+        episodes = play(
+            world,
+            Filmed(policy, camera),
+            spec.seeds,
+            spec.deterministic,
+            progress,
+            watch=lambda _: camera.look(),
+            scripts=spec.scripts,
+        )
+        return [Take(camera.film(game, episodes[game]), (episodes[game],)) for game in games]
+    finally:
+        world.close()
+
+
+def side_by_side(world: str, takes: Sequence[Take]) -> Take:
+    """Return several takes of one world as one."""
+    if len(takes) == 1:
+        return takes[0]
+    film = together(world, [take.film for take in takes])
+    return Take(film, tuple(episode for take in takes for episode in take.episodes))
+
+
+def chosen_games(world: str, detail: Mapping[str, Any], seeds: int) -> dict[str, list[int]]:
+    """Return which games of a probe are worth a film, by the name of that film."""
+    main = headline(world)
+    order = ranking(main, detail, seeds)
+    if main.grid:
+        # Evenly from the worst to the best, so that the grid shows what the whole probe was like.
+        places = np.unique(np.linspace(0, len(order) - 1, main.grid).round().astype(int))
+        return {"grid": [order[k] for k in places]}
+    found = {order[0]: "worst"}
+    found.setdefault(order[-1], "best")
+    found.setdefault(order[len(order) // 2], "median")
+    return {rank: [game] for game, rank in found.items()}
+
+
+def ranking(main: Headline, detail: Mapping[str, Any], seeds: int) -> list[int]:
+    """Return the games of a probe from the worst to the best."""
+    keys = []
+    for name in main.rank:
+        column = detail.get(name.removeprefix("-"))
+        if column is not None and len(column) == seeds:
+            rows = np.asarray(column, np.float64)
+            keys.append(-rows if name.startswith("-") else rows)
+    return np.lexsort(keys[::-1]).tolist() if keys else list(range(seeds))
+
+
+@dataclass
+class ForeignFilm:
+    """An episode of a foreign environment, played while its pictures are taken."""
+
+    spec: ProbeSpec
+    policy: Any
+    seed: int
+    game: Any
+    rate: float
+    total: float = 0.0
+    """Sum of the rewards so far."""
+    steps: int = 0
+
+    @property
+    def length(self) -> int:
+        """The most moments that it may have; the end is not known before."""
+        return FOREIGN_MOMENTS
+
+    def pictures(self, *, size: int = 0, every: int = 1, title: str = "") -> Iterator[Image]:
+        """Play the episode once and yield every `every`-th moment and the last one, as the environment draws them."""
+        rng = None if self.spec.deterministic else np.random.default_rng([self.seed])
+        begin = getattr(self.policy, "begin", None)
+        if begin is not None:
+            begin()
+        rows, over = self.game.reset(self.seed), False
+        self.total, self.steps = 0.0, 0
+        try:
+            while True:
+                last = over or self.steps >= FOREIGN_MOMENTS
+                if self.steps % every == 0 or last:
+                    yield self._picture()
+                if last:
+                    return
+                actions = self.policy.act(np.asarray(rows, np.float32), rng)
+                rows, rewards, _, _, over = self.game.step(actions)
+                self.total += float(np.mean(rewards))
+                self.steps += 1
+        finally:
+            self.game.close()
+
+    def _picture(self) -> Image:
+        picture = self.game.env.render()
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise ConfigError(_undrawn(self.spec.world, f"render() gave {type(picture).__name__}"))
+        return np.ascontiguousarray(picture[:, :, :3], np.uint8)
+
+
+def film_foreign(spec: ProbeSpec, policy: Player, seed: int) -> Take:
+    """Return the film of one episode of a foreign environment, which is played when its pictures are taken."""
+    import gymnasium as gym
+
+    for variable, setting in HEADLESS.items():
+        os.environ.setdefault(variable, setting)
+    from holdfast.worlds.pool_games import GymnasiumGame, make_game
+
+    game: Any
+    try:
+        if spec.world in gym.registry:
+            game = GymnasiumGame(gym.make(spec.world, render_mode="rgb_array"))
+        else:
+            game = make_game(spec.world)()
+        mode = getattr(game.env, "render_mode", None)
+        if mode != "rgb_array":
+            game.close()
+            raise ConfigError(_undrawn(spec.world, f"its render_mode is {mode!r}"))
+        # The first picture tells whether what it needs for drawing is installed.
+        game.reset(seed)
+        game.env.render()
+    except (gym.error.Error, ImportError) as error:
+        raise ConfigError(_undrawn(spec.world, str(error))) from None
+    rate = float(getattr(game.env, "metadata", {}).get("render_fps") or FOREIGN_RATE)
+    film = ForeignFilm(spec, policy, seed, game, rate)
+    return Take(film)
+
+
+def _undrawn(world: str, why: str) -> str:
+    return (
+        f"{world} cannot be filmed: {why}. It must draw itself as RGB arrays: install what it needs for "
+        "drawing (for Gymnasium's own: pip install 'gymnasium[classic-control]'), or let your function make it "
+        "with render_mode='rgb_array'."
+    )

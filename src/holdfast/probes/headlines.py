@@ -1,0 +1,160 @@
+"""What people look at first in each world: the one table that console, plots, clips and report read.
+
+A world declares its main metric here (by which checkpoints are ranked), the training signal that shows the same
+thing between two probes, and what of one episode makes it good or bad. To add a world, add a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.records import Episode
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The main figures of a world."""
+
+    metric: str = "return_mean"
+    """Of a probe; higher is better."""
+    signal: str = "episode/return_mean"
+    """Of training; the console shows it with its course."""
+    curve: str = ""
+    """Metric of a probe that is measured as the signal is, where that is not the main one."""
+    axis: str = "mean return of an episode"
+    """What the axis of the learning curve says."""
+    share: bool = False
+    """Both lie between 0 and 1 and are shown as percentages."""
+    beside: tuple[str, ...] = ()
+    """Metrics that the console says beside the main one."""
+    cards: tuple[str, ...] = ("length_mean",)
+    """Metrics that the report puts on cards after the main one."""
+    columns: tuple[str, ...] = ("return_mean", "return_min", "return_max", "length_mean")
+    """Metrics of the report's table of probes, where they were measured."""
+    rank: tuple[str, ...] = ("returns",)
+    """Columns of a probe's detail, one value an episode, by which episodes are ordered; `-name` is better when
+    it is low. The first that differs decides."""
+    outcome: str = "return {return_mean:.1f}"
+    """What is said of one episode: made from its facts, how it `ended`, its `steps` and its `return_mean`."""
+    grid: int = 0
+    """Above 0, so many episodes are filmed side by side instead of the best, the median and the worst."""
+
+
+HEADLINES: dict[str, Headline] = {
+    "shoal": Headline(
+        metric="avg_final",
+        signal="shoal/survival",
+        axis="share of fish alive at the end",
+        share=True,
+        beside=("ed100", "avoidable_death_fraction"),
+        cards=("avoidable_death_fraction", "ed100", "p10", "min_final", "return_mean"),
+        columns=(
+            "avg_final",
+            "min_final",
+            "ed100",
+            "p10",
+            "avoidable_death_fraction",
+            "step_one_ratio",
+            "return_mean",
+        ),
+        rank=("final", "-avoidable"),
+        outcome="{survival:.1%} of the fish alive",
+    ),
+    "mario": Headline(
+        metric="clear_rate",
+        signal="mario/clear",
+        axis="share of episodes that clear the stage",
+        share=True,
+        beside=("best_x_mean",),
+        cards=("best_x_mean", "death_rate", "clear_time_left_mean", "return_mean"),
+        columns=(
+            "clear_rate",
+            "best_x_mean",
+            "best_x_p10",
+            "death_rate",
+            "end_stagnation",
+            "score_mean",
+            "return_mean",
+            "length_mean",
+        ),
+        rank=("cleared", "best_x", "-lengths"),
+        outcome="{world:.0f}-{stage:.0f}: {ended}, furthest x {best_x:.0f}",
+    ),
+    "pursuit": Headline(
+        metric="balance",
+        signal="pursuit/captured",
+        curve="capture_rate",
+        axis="share of games that end in capture",
+        share=True,
+        beside=("capture_rate",),
+        cards=("capture_rate", "escape_rate", "capture_time_s", "min_distance_m"),
+        columns=(
+            "balance",
+            "capture_rate",
+            "escape_rate",
+            "capture_time_s",
+            "min_distance_m",
+            "length_mean",
+        ),
+        rank=("captured", "-lengths"),
+        outcome="{ended}",
+        grid=9,
+    ),
+}
+ANY = Headline()
+"""What holds for every other environment."""
+
+WORDS = {
+    "avg_final": "survival",
+    "min_final": "worst episode",
+    "median_final": "median episode",
+    "ed100": "early deaths",
+    "ed150": "early deaths (150)",
+    "p10": "p10 of death step",
+    "step_one_ratio": "deaths at step one",
+    "avoidable_death_fraction": "avoidable deaths",
+    "ceiling_avg_final": "ceiling",
+    "return_mean": "return",
+    "return_min": "lowest return",
+    "return_max": "highest return",
+    "length_mean": "episode length",
+    "clear_rate": "cleared",
+    "death_rate": "died",
+    "best_x_mean": "furthest x",
+    "best_x_p10": "furthest x, p10",
+    "end_stagnation": "stood still",
+    "score_mean": "score",
+    "clear_time_left_mean": "time left at a clear",
+    "capture_rate": "captured",
+    "escape_rate": "escaped",
+    "capture_time_s": "seconds to capture",
+    "min_distance_m": "closest distance, m",
+    "shoal/survival": "survival",
+    "mario/clear": "cleared",
+    "pursuit/captured": "captured",
+    "episode/return_mean": "return",
+}
+"""Words for metrics and signals; others are shown under their own name."""
+
+
+def headline(world: str) -> Headline:
+    """Return the main figures of a world."""
+    return HEADLINES.get(world, ANY)
+
+
+def headline_in(line: Mapping[str, Any]) -> Headline:
+    """Return the main figures of the world that these signals come from."""
+    return next((one for one in HEADLINES.values() if one.signal in line), ANY)
+
+
+def outcome(world: str, episode: Episode) -> str:
+    """Return how an episode ended, in words."""
+    facts = {"return_mean": float(episode.returns.mean()), "steps": episode.steps, **episode.facts}
+    return headline(world).outcome.format(**facts, ended=episode.ended.replace("_", " "))
+
+
+def words(name: str) -> str:
+    """Return the words for a metric or a signal."""
+    return WORDS.get(name, name.rpartition("/")[2].replace("_", " "))

@@ -1,0 +1,72 @@
+"""Which checkpoint is the best: a rule over the metrics of a probe.
+
+avg_final                                  the highest avg_final
+-ed100                                     the lowest ed100
+min_final>=0.9, ed100<=0.02, avg_final     first those that keep most bounds, then the highest avg_final
+capture_rate, -length_mean                 the second decides where the first is equal
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.errors import ConfigError, StorageError, nearest
+
+BOUND = re.compile(r"([\w/]+)\s*(>=|<=)\s*(\S+)")
+ORDER = re.compile(r"(-?)\s*([\w/]+)")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Bounds to keep, then metrics to compare in order."""
+
+    bounds: tuple[tuple[str, str, float], ...]
+    orders: tuple[tuple[str, float], ...]
+    """Name and sign: 1 where higher is better."""
+
+    @property
+    def main(self) -> str:
+        """The first metric that is compared."""
+        return self.orders[0][0]
+
+    def key(self, metrics: Mapping[str, float]) -> list[float]:
+        """Return what is compared, larger being better: bounds kept, then the metrics with their signs."""
+        for name in [bound[0] for bound in self.bounds] + [order[0] for order in self.orders]:
+            if name not in metrics:
+                known = ", ".join(sorted(metrics))
+                raise StorageError(
+                    f"probe.best_by names '{name}', which is not measured.{nearest(name, list(metrics))} "
+                    f"There are: {known}."
+                )
+        kept = sum(
+            metrics[name] >= limit if sign == ">=" else metrics[name] <= limit
+            for name, sign, limit in self.bounds
+        )
+        return [float(kept), *(sign * metrics[name] for name, sign in self.orders)]
+
+
+def parse_rule(text: str) -> Rule:
+    """Read `probe.best_by`."""
+    bounds, orders = [], []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        if bound := BOUND.fullmatch(item):
+            try:
+                bounds.append((bound[1], bound[2], float(bound[3])))
+                continue
+            except ValueError:
+                pass
+        elif order := ORDER.fullmatch(item):
+            orders.append((order[2], -1.0 if order[1] else 1.0))
+            continue
+        raise ConfigError(
+            f"probe.best_by: '{item}' is no rule. Write a metric, '-metric', 'metric>=number' or 'metric<=number', "
+            "joined by commas, for example 'min_final>=0.9, avg_final'."
+        )
+    if not orders:
+        raise ConfigError(
+            f"probe.best_by = '{text}' compares nothing. End it with a metric, for example "
+            "'min_final>=0.9, avg_final'."
+        )
+    return Rule(tuple(bounds), tuple(orders))

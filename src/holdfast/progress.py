@@ -1,0 +1,107 @@
+"""The clock of a run, the averages of its recent episodes, and which starts came and went."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from holdfast.records import Episode
+from holdfast.worlds.contract import World
+
+WINDOW = 100
+"""Finished episodes over which the episode signals are averaged."""
+
+
+@dataclass
+class Progress:
+    """The clock of a run and its best probe so far."""
+
+    update: int = 0
+    env_steps: int = 0
+    episodes: int = 0
+    best_value: float = -math.inf
+    best_rank: list[float] = field(default_factory=list)
+    """What the rule of `probe.best_by` made of the best probe."""
+    best_update: int = 0
+    probes: int = 0
+    probe_at: int = 0
+    """Update after which a guard has asked for a probe."""
+    last_probe: dict[str, Any] = field(default_factory=dict)
+    """Seeds and per-episode values of the last probe, with which the next one is paired."""
+    built: int = 1
+    """How many times the world was built."""
+    trained: dict[str, int] = field(default_factory=dict)
+    """Environment steps that each role has learned from."""
+    turned: dict[str, float] = field(default_factory=dict)
+    """World values that guards have set; they hold across phases and in probes."""
+    recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    """Facts of the last finished episodes."""
+
+    def add(self, episodes: Sequence[Episode], world: str) -> None:
+        """Remember the facts of finished episodes."""
+        self.episodes += len(episodes)
+        for episode in episodes:
+            facts = {
+                "episode/return_mean": float(episode.returns.mean()),
+                "episode/length_steps": float(episode.steps),
+            }
+            facts.update({f"{world}/{k}": float(v) for k, v in episode.facts.items()})
+            self.recent.append(facts)
+
+    def averages(self) -> dict[str, float]:
+        """Return the means over the recent episodes."""
+        found: dict[str, float] = {}
+        for key in sorted({key for facts in self.recent for key in facts}):
+            values = [facts[key] for facts in self.recent if key in facts]
+            found[key] = sum(values) / len(values)
+            if key.endswith("/first_death_step"):
+                # -1 means that nobody died: such an episode has no first death.
+                deaths = [v for v in values if v >= 0]
+                found[key] = sum(deaths) / len(deaths) if deaths else -1.0
+                if deaths:
+                    name = key.removesuffix("step") + "p10"
+                    found[name] = float(np.percentile(deaths, 10))
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**vars(self), "recent": list(self.recent)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update(
+            {**state, "turned": dict(state["turned"]), "trained": dict(state["trained"])}
+        )
+        self.recent = deque(state["recent"], maxlen=WINDOW)
+
+
+def start_signals(world: World, episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Return which starts began and ended in this update, and how many wait in each game."""
+    begun = [{"game": e.game, **e.start.brief()} for e in episodes]
+    seen = set()
+    now = world.current_starts()
+    for i, episode in enumerate(episodes):
+        # The first end in a game belongs to an episode that began in an earlier update.
+        if episode.game not in seen:
+            seen.add(episode.game)
+            begun[i] = {"game": episode.game, **now[episode.game].brief()}
+    ended = [
+        {"game": e.game, **e.start.brief(), "steps": e.steps, "ended": e.ended, **e.facts}
+        for e in episodes
+    ]
+    by_type: dict[str, Any] = {}
+    for kind in sorted({e.start.type for e in episodes}):
+        own = [e for e in episodes if e.start.type == kind]
+        by_type[f"starts/{kind}/episodes"] = len(own)
+        for fact in own[0].facts:
+            by_type[f"starts/{kind}/{fact}"] = sum(float(e.facts[fact]) for e in own) / len(own)
+    return {
+        **by_type,
+        "starts/begun": begun,
+        "starts/ended": ended,
+        "starts/waiting": world.queued(),
+        "starts/forced": sum(e.ended == "forced" for e in episodes),
+    }

@@ -1,0 +1,1 @@
+"""Self-play: one learner a role, frozen opponents, and honest measures of both."""

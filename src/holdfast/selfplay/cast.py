@@ -1,0 +1,210 @@
+"""Who plays the slots that no learner plays: scripts, frozen policies, and past opponents.
+
+With two learners and `history` above 0 the games fall into three parts:
+
+    both learners                     1 - history     of the games
+    first role against its past foes      history / 2
+    second role against its past foes     history / 2
+
+The parts stay the same for the whole run. A past opponent is drawn when an episode begins and plays it to its
+end; scripts and frozen policies play a role in every game.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.learn.policy import Policy
+from holdfast.learn.restore import policy_of
+from holdfast.learn.roles import RolePolicies
+from holdfast.records import Array, Episode
+from holdfast.rng import Streams
+from holdfast.selfplay.lineup import Lineup
+from holdfast.selfplay.options import SelfPlayConfig
+from holdfast.selfplay.pool import Pool
+from holdfast.worlds.contract import World
+
+Slots = npt.NDArray[np.int64]
+STREAM = "selfplay/opponents"
+
+
+class Cast:
+    """The players of a run that do not learn."""
+
+    def __init__(
+        self,
+        config: SelfPlayConfig,
+        world: World,
+        streams: Streams,
+        scripts: Mapping[str, str],
+        frozen: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Lay out the games; `scripts` and `frozen` give the players of roles that do not learn."""
+        self.config, self.streams = config, streams
+        self.roles = tuple(world.roles[: world.slots_per_game])
+        self.scripts = dict(scripts)
+        self._frozen = {role: dict(state) for role, state in frozen.items()}
+        self._stacked = {role: Lineup([state]) for role, state in frozen.items()}
+        learning = [r for r in self.roles if r not in self.scripts and r not in self._frozen]
+        self._learning = list(dict.fromkeys(learning)) if config.enabled else []
+        self.pools: dict[str, Pool] = {}
+        if len(self.roles) == len(self._learning) == 2 and config.history > 0:
+            self.pools = {r: Pool(config.pool, config.pool_size) for r in self._learning}
+        self._who: dict[str, Slots] = {}
+        self._known: dict[str, dict[int, Mapping[str, Any]]] = {r: {} for r in self.pools}
+        self._lineups: dict[str, tuple[list[int], Lineup]] = {}
+        self._stand_ins: dict[str, str] = {}
+        self.fit(world)
+
+    def fit(self, world: World) -> None:
+        """Lay out the games of a world; in a new one, past opponents are drawn anew."""
+        none = np.zeros(0, np.int64)
+        if not self.config.enabled:
+            self.seats: dict[str, Slots] = {"": np.arange(world.num_envs)}
+            """Slots of each learner."""
+            self._parts: dict[str, Slots] = {}
+            self.slots: Slots = none
+            return
+        slots = np.arange(world.num_envs).reshape(world.games, len(self.roles))
+        own = {
+            role: slots[:, [k for k, r in enumerate(self.roles) if r == role]].ravel()
+            for role in dict.fromkeys(self.roles)
+        }
+        past = dict.fromkeys(own, none)
+        if self.pools:
+            part = round(world.games * self.config.history / 2)
+            first, second = self.roles
+            past[second] = slots[world.games - 2 * part : world.games - part, 1]
+            past[first] = slots[world.games - part :, 0]
+        self.seats = {r: np.setdiff1d(own[r], past[r]) for r in self._learning}
+        given = {r: own[r] for r in own if r not in self._learning}
+        self._parts = {**given, **{r: past[r] for r in self.pools}}
+        self.slots = np.concatenate([none, *self._parts.values()])
+        for role, pool in self.pools.items():
+            self._who[role] = np.full(len(past[role]), -1)
+            if pool.members:
+                self._draw(role, np.arange(len(past[role])))
+
+    def remember(self, role: str, state: Mapping[str, Any], update: int) -> None:
+        """Offer a policy to the pool of its role; the first one takes every seat of the pool."""
+        if role not in self.pools:
+            return
+        pool = self.pools[role]
+        pool.add(state, f"{role}@{update}", update)
+        if (self._who[role] < 0).any():
+            self._draw(role, np.flatnonzero(self._who[role] < 0))
+
+    def complete(self, policy: Policy | RolePolicies) -> Policy | RolePolicies:
+        """Return the learners' policy with the frozen players beside it; scripts are the world's."""
+        if not isinstance(policy, RolePolicies) or not self._frozen:
+            return policy
+        frozen = {role: policy_of(state) for role, state in self._frozen.items()}
+        return RolePolicies(policy.roles, {**policy.policies, **frozen})
+
+    def act(self, world: World, obs: Array) -> Array:
+        """Return the world's actions for the rows of `slots`."""
+        rng = self.streams[STREAM]
+        found, first = [], 0
+        for role, slots in self._parts.items():
+            rows = obs[first : first + len(slots)]
+            first += len(slots)
+            if role in self.scripts:
+                found.append(np.asarray(world.scripted(self.scripts[role], role)))
+            elif role in self._stacked:
+                found.append(self._stacked[role].act(rows, np.zeros(len(rows), np.int64), rng))
+            else:
+                ids, lineup = self._lineup(role)
+                found.append(lineup.act(rows, np.searchsorted(ids, self._who[role]), rng))
+        return np.concatenate(found)
+
+    def stand_in(self, role: str, script: str, world: World) -> str:
+        """Let a script play the slots of a learner from now on; an empty name ends it."""
+        if script:
+            world.scripted(script, role)
+            self._stand_ins[role] = script
+        else:
+            self._stand_ins.pop(role, None)
+        return script
+
+    def overrule(self, world: World, actions: Array) -> None:
+        """Replace the actions of learners for whom a script stands in."""
+        for role, script in self._stand_ins.items():
+            slots = self.seats[role]
+            actions[slots] = world.scripted(script, role)[slots // len(self.roles)]
+
+    def ended(self, episodes: Sequence[Episode]) -> None:
+        """Count who won against past opponents, and draw the next ones."""
+        for role, slots in self._parts.items():
+            if role not in self.pools:
+                continue
+            k, stride = self.roles.index(role), len(self.roles)
+            places = {int(slot) // stride: i for i, slot in enumerate(slots)}
+            free = []
+            for episode in episodes:
+                if episode.game in places:
+                    place = places[episode.game]
+                    member = int(self._who[role][place])
+                    self.pools[role].result(member, int(won(episode, k)), 1)
+                    free.append(place)
+            if free:
+                self._draw(role, np.array(free))
+
+    def _draw(self, role: str, places: Array) -> None:
+        pool = self.pools[role]
+        self._who[role][places] = pool.draw(len(places), self.streams[STREAM])
+        # A policy that left the pool is kept while it still plays an episode.
+        playing = set(self._who[role].tolist())
+        known = {**self._known[role], **{m.id: m.state for m in pool.members}}
+        self._known[role] = {i: known[i] for i in sorted(playing) if i >= 0}
+        self._lineups.pop(role, None)
+
+    def _lineup(self, role: str) -> tuple[list[int], Lineup]:
+        if role not in self._lineups:
+            known = self._known[role]
+            self._lineups[role] = (list(known), Lineup(list(known.values())))
+        return self._lineups[role]
+
+    def signals(self) -> dict[str, Any]:
+        """Return the state of the pools as signals."""
+        found: dict[str, Any] = {}
+        for role, pool in self.pools.items():
+            found[f"selfplay/{role}_pool"] = len(pool.members)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the pools, and who plays where."""
+        pools = {
+            role: {
+                "pool": pool.state_dict(),
+                "who": self._who[role].copy(),
+                "known": {str(i): dict(state) for i, state in self._known[role].items()},
+            }
+            for role, pool in self.pools.items()
+        }
+        return {"pools": pools, "stand_ins": dict(self._stand_ins)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with these pools and players."""
+        self._lineups.clear()
+        self._stand_ins = dict(state["stand_ins"])
+        for role, pool in self.pools.items():
+            kept = state["pools"][role]
+            pool.load_state_dict(kept["pool"])
+            self._who[role] = np.array(kept["who"], np.int64)
+            self._known[role] = {int(i): s for i, s in kept["known"].items()}
+
+
+def won(episode: Episode, k: int) -> bool:
+    """Return whether the k-th role of the game won: by capture or escape, else by the higher return."""
+    if "captured" in episode.facts:
+        return bool(episode.facts["captured"]) == (k == 0)
+    return bool(episode.returns[k] > np.delete(episode.returns, k).max())
+
+
+def policy_state(learner_state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a learner's state that plays: spec, parameters, normalisation."""
+    return {name: learner_state[name] for name in ("spec", "parameters", "norm")}

@@ -1,0 +1,39 @@
+"""Settings of self-play: the `[selfplay]` table of a config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class SelfPlayConfig:
+    """One learner a role, and who plays against them.
+
+    A role's player is `learn`, a script of the world (`greedy`, `flee`, ...), or `run:NAME` or
+    `run:NAME@UPDATE`: the frozen policy of that role in another run of the same runs directory (a path
+    works too). Roles of the world that are not named learn.
+    """
+
+    enabled: bool = False
+    """Give every role its own learner; off, one learner plays all slots."""
+    pursuer: str = "learn"
+    """Player of the pursuer's slots."""
+    evader: str = "learn"
+    """Player of the evader's slots."""
+    history: Share = 0.0
+    """Share of the games in which a learner meets past opponents instead of the other learner."""
+    pool: Literal["fifo", "reservoir", "pfsp"] = "reservoir"
+    """Which past opponents are kept and met: the newest, an even sample of all, or those that win."""
+    pool_size: Annotated[int, Meta(ge=1, le=1000)] = 16
+    """Past opponents kept of each role."""
+    pool_every: Annotated[int, Meta(ge=1)] = 10
+    """Updates between two entries into the pool."""
+    pairs: Annotated[int, Meta(ge=1)] = 12
+    """Consistent pairs of learners kept for going back to."""
+    novelty_roles: tuple[str, ...] = ()
+    """Roles that `[novelty]` pays; empty: all that learn."""

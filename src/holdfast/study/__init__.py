@@ -1,0 +1,1 @@
+"""Several runs together: seeds, variants, searches, best responses."""

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.guards.balance import BalanceConfig, BalanceGuard
+from holdfast.guards.collapse import CollapseConfig, CollapseGuard, DampenConfig, DampenGuard
+from holdfast.guards.curriculum import CurriculumConfig
+from holdfast.records import Decision
+
+
+class Kept:
+    """Pairs as the loop keeps them."""
+
+    def __init__(self) -> None:
+        self.pairs: list[dict[str, Any]] = []
+
+    def take(self, update: int, decisions: list[Decision]) -> None:
+        for decision in decisions:
+            if decision.kind == "keep_pair":
+                pair = {
+                    "label": decision.name,
+                    "update": update,
+                    "milestone": False,
+                    **decision.value,
+                }
+                self.pairs.append(pair)
+
+
+def evaluated(guard: BalanceGuard, rates: list[float], width: float = 0.02) -> list[list[str]]:
+    """Return who trains after each evaluation."""
+    kept, found, training = Kept(), [], ["pursuer", "evader"]
+    for update, rate in enumerate(rates, 1):
+        decisions = guard.step(
+            {
+                "update": update,
+                "probe/capture_rate": rate,
+                "probe/capture_rate_low": rate - width,
+                "probe/capture_rate_high": rate + width,
+                "selfplay/pairs": kept.pairs,
+            }
+        )
+        kept.take(update, decisions)
+        for decision in decisions:
+            if decision.kind == "train_roles":
+                training = decision.value
+            if decision.kind == "rollback":
+                training = [*training, decision.name]
+        found.append(training)
+        training = [role for role in training if role in ("pursuer", "evader")]
+    return found
+
+
+def test_the_loser_trains_alone_until_the_interval_reaches_the_band() -> None:
+    guard = BalanceGuard(BalanceConfig(low=0.4, high=0.6))
+    both, evader, pursuer = ["pursuer", "evader"], ["evader"], ["pursuer"]
+    assert evaluated(guard, [0.5, 0.61, 0.8, 0.7, 0.6, 0.2, 0.3, 0.41]) == [
+        both, both, evader, evader, both, pursuer, pursuer, both,
+    ]  # fmt: skip
+
+
+def test_one_sided_training_has_a_budget() -> None:
+    guard = BalanceGuard(BalanceConfig(budget=3, pause=2, max_rollbacks=0))
+    found = evaluated(guard, [0.9] * 9)
+    alone = [len(roles) == 1 for roles in found]
+    assert alone == [True, True, True, False, False, False, True, True, True]
+
+
+def test_a_collapse_goes_back_to_the_best_balanced_pair_and_never_behind_it() -> None:
+    config = BalanceConfig(collapse_evaluations=2, max_rollbacks=2)
+    guard = BalanceGuard(config)
+    found = evaluated(guard, [0.3, 0.52, 0.7, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    assert found[4][-1] == "u2"
+    assert guard.since == 2 and guard.rollbacks == 2
+
+
+def test_levels_rise_when_the_sides_are_balanced() -> None:
+    curriculum = CurriculumConfig(kind="smooth", rule="gap", gap_evaluations=2)
+    guard = BalanceGuard(BalanceConfig(curriculum=curriculum))
+    assert {d.name for d in guard.initial({}) if d.kind == "set_world"} >= {"max_init_distance"}
+    evaluated(guard, [0.5, 0.5, 0.5, 0.5])
+    assert guard.levels.place == 2
+
+
+def signals(update: int, kept: Kept, **more: Any) -> dict[str, Any]:
+    return {
+        "update": update,
+        "env_steps": update * 100_000,
+        "episode/count": 1000,
+        "selfplay/pairs": kept.pairs,
+        **more,
+    }
+
+
+def test_a_dominated_side_takes_both_back_together_and_never_walks_backwards() -> None:
+    guard = CollapseGuard(CollapseConfig(keep_every=1))
+    kept = Kept()
+    kept.take(0, guard.initial({}))
+    for update in range(1, 6):
+        kept.take(update, guard.step(signals(update, kept, **{"pursuit/captured": 0.5})))
+    gone = []
+    for update in range(6, 12):
+        for decision in guard.step(signals(update, kept, **{"pursuit/captured": 0.99})):
+            if decision.kind == "rollback":
+                gone.append((decision.name, decision.role))
+    # The third newest pair, for both sides; the following rollbacks find nothing older.
+    assert gone[0] == ("u3", "")
+    assert all(int(name[1:]) >= 3 for name, _ in gone)
+
+
+def test_there_is_a_pair_to_go_back_to_from_the_start() -> None:
+    guard = CollapseGuard(CollapseConfig())
+    kept = Kept()
+    kept.take(0, guard.initial({}))
+    [decision] = guard.step(signals(1, kept, **{"pursuit/captured": 1.0}))
+    assert (decision.kind, decision.name) == ("rollback", "u0")
+
+
+def test_low_entropy_is_a_collapse_of_that_side() -> None:
+    guard = CollapseGuard(CollapseConfig(both=False))
+    kept = Kept()
+    kept.take(0, guard.initial({}))
+    [decision] = guard.step(signals(1, kept, **{"train/evader/entropy_mean": -2.5}))
+    assert (decision.kind, decision.role) == ("rollback", "evader")
+    assert guard.status()["evader_entropy"] == "collapse"
+
+
+def test_a_side_that_loses_every_evaluation_goes_back_to_the_best_balanced_pair() -> None:
+    config = CollapseConfig(rate_below=0.1, evaluations=2, capture_high=1.0, capture_low=0.0)
+    guard = CollapseGuard(config)
+    kept = Kept()
+    kept.pairs = [
+        {"label": "a", "update": 1, "milestone": False, "score": 0.9},
+        {"label": "b", "update": 2, "milestone": False, "score": 0.55},
+    ]
+    rate = {"probe/capture_rate": 0.97}
+    assert all(d.kind == "keep_pair" for d in guard.step(signals(5, kept, **rate)))
+    [decision] = guard.step(signals(6, kept, **rate))
+    assert (decision.kind, decision.name) == ("rollback", "b")
+
+
+def test_rollbacks_wait_and_have_a_limit() -> None:
+    guard = CollapseGuard(CollapseConfig(keep_every=1, max_rollbacks=2, wait_steps=150_000))
+    kept = Kept()
+    kept.take(0, guard.initial({}))
+    made = []
+    for update in range(1, 12):
+        decisions = guard.step(signals(update, kept, **{"pursuit/captured": 0.0}))
+        made += [update for d in decisions if d.kind == "rollback"]
+    assert made == [1, 3]
+
+
+def test_the_learning_rate_falls_with_the_gap() -> None:
+    guard = DampenGuard(DampenConfig(gap=0.3, least=0.1))
+    [decision] = guard.step({"probe/capture_rate": 0.575})
+    assert abs(decision.value - 0.5) < 1e-9
+    [decision] = guard.step({"probe/capture_rate": 0.5})
+    assert decision.value == 0.1
+    [decision] = guard.step({"probe/capture_rate": 1.0})
+    assert decision.value == 1.0
+    assert guard.step({"probe/capture_rate": 0.9}) == []

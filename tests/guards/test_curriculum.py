@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast.guards.curriculum import Curriculum, CurriculumConfig
+
+
+def test_the_discrete_levels_of_a_small_arena_are_those_of_the_original() -> None:
+    levels = Curriculum(CurriculumConfig(kind="discrete"))
+    assert levels.last == 5
+    assert levels.values(0) == {
+        "min_init_distance": 2.0,
+        "max_init_distance": 5.0,
+        "n_obstacles": 0.0,
+    }
+    second = levels.values(1)
+    assert second["min_init_distance"] == pytest.approx(4.53, abs=0.01)
+    assert second["max_init_distance"] == pytest.approx(11.31, abs=0.01)
+    assert levels.values(5)["n_obstacles"] == 3.0
+
+
+def test_the_smooth_levels_end_at_four_fifths_of_the_diagonal() -> None:
+    levels = Curriculum(CurriculumConfig(kind="smooth"))
+    tops = [levels.values(place)["max_init_distance"] for place in range(levels.last + 1)]
+    assert tops[0] == 5.0 and tops[1] == 5.5
+    assert tops[-1] == pytest.approx(11.31, abs=0.01)
+    assert tops[-2] < tops[-1]
+    obstacles = [levels.values(place)["n_obstacles"] for place in range(levels.last + 1)]
+    assert obstacles == [0.0 if top < 8.0 else 3.0 for top in tops]
+
+
+def test_capture_advances_only_with_enough_escapes_and_evaluations() -> None:
+    levels = Curriculum(CurriculumConfig(kind="smooth", min_escape=0.1, min_evaluations=2))
+    assert levels.judge(0.8) == 0
+    assert levels.judge(0.95) == 0
+    assert levels.judge(0.8) == 1
+    assert levels.place == 1
+    assert levels.judge(0.8) == 0
+
+
+def test_the_gap_rule_works_with_both_kinds_of_levels() -> None:
+    for kind in ("smooth", "discrete"):
+        levels = Curriculum(CurriculumConfig(kind=kind, rule="gap"))
+        assert [levels.judge(rate) for rate in (0.5, 0.9, 0.5, 0.55)] == [0, 0, 0, 1]
+
+
+def test_an_evader_without_hope_goes_back_a_level_but_not_below_the_first() -> None:
+    levels = Curriculum(CurriculumConfig(kind="smooth", min_escape=0.05))
+    assert [levels.judge(1.0) for _ in range(4)] == [0, 0, 0, 0]
+    assert levels.judge(0.8) == 1
+    assert [levels.judge(1.0) for _ in range(3)] == [0, 0, -1]
+    assert levels.place == 0
+
+
+def test_the_place_survives_a_checkpoint() -> None:
+    levels = Curriculum(CurriculumConfig(kind="smooth"))
+    levels.judge(0.8)
+    again = Curriculum(CurriculumConfig(kind="smooth"))
+    again.load_state_dict(levels.state_dict())
+    assert again.values() == levels.values() and again.state_dict() == levels.state_dict()

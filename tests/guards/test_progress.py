@@ -1,0 +1,109 @@
+"""Progress signals on hand-written episodes, with the numbers written out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.guards.progress import ProgressConfig, ProgressGuard, own_episodes
+
+
+def ended(reached: float, ground: float, **more: Any) -> dict[str, Any]:
+    return {
+        "game": 0,
+        "snapshot": False,
+        "label": "1-1",
+        "steps": 100,
+        "best_x": reached,
+        "ground": ground,
+        "scripted": 0.0,
+        "clear": 0.0,
+        "death": 1.0,
+        **more,
+    }
+
+
+def update(guard: ProgressGuard, *episodes: dict[str, Any]) -> list[str]:
+    return [d.kind for d in guard.step({"starts/ended": list(episodes)})]
+
+
+def test_the_positive_ratio_counts_episodes_that_won_ground() -> None:
+    guard = ProgressGuard(ProgressConfig())
+    for _ in range(3):
+        update(guard, ended(40, 0), ended(60, 20), ended(40, 0), ended(80, 40))
+        status = guard.status()
+        assert status["positive_ratio"] == 0.5
+        assert status["gain_mean"] == 15.0
+        assert (status["reached_mean"], status["reached_max"]) == (55.0, 80.0)
+    assert status["episodes_total"] == 12 and status["since_best_updates"] == 2
+
+
+def test_ground_of_scripts_and_of_snapshot_starts_is_not_the_policys() -> None:
+    guard = ProgressGuard(ProgressConfig())
+    episodes = [
+        ended(40, 0),
+        ended(900, 860, scripted=150.0),
+        ended(2000, 5, snapshot=True, id="1-1:37:1900"),
+    ]
+    assert own_episodes({"starts/ended": episodes}) == [episodes[0]]
+    update(guard, *episodes)
+    assert (guard.status()["positive_ratio"], guard.status()["best"]) == (0.0, 40.0)
+
+
+def test_an_update_without_an_own_episode_leaves_the_ratio_as_it_was() -> None:
+    guard = ProgressGuard(ProgressConfig())
+    update(guard, ended(50, 10), ended(40, 0))
+    guard.step({})
+    assert guard.status()["positive_ratio"] == 0.5
+    assert guard.status()["episodes_now"] == 0 and guard.status()["since_best_updates"] == 1
+
+
+def test_milestones_count_the_multiples_that_the_best_has_passed() -> None:
+    guard = ProgressGuard(ProgressConfig(milestone=100))
+    seen = []
+    for reached in (40, 120, 90, 320):
+        update(guard, ended(reached, reached - 40))
+        seen.append((guard.status()["milestones"], guard.status()["milestone_next"]))
+    assert seen == [(0, 100), (1, 200), (1, 200), (3, 400)]
+    assert ProgressGuard(ProgressConfig(milestone=0)).status()["milestone_next"] == -1
+
+
+def test_rates_by_stage_and_by_reason_are_shares_of_episodes() -> None:
+    guard = ProgressGuard(ProgressConfig(window=4))
+    flag = ended(3161, 3121, clear=1.0, death=0.0)
+    pit = ended(1100, 1060, end_death_pit=1.0, label="1-2")
+    stuck = ended(40, 0, death=0.0, end_stagnation=1.0, stall=150.0)
+    update(guard, flag, pit, stuck, ended(600, 560))
+    status = guard.status()
+    assert (status["clear_rate"], status["death_rate"]) == (0.25, 0.5)
+    assert (status["pit_rate"], status["stagnation_rate"]) == (0.25, 0.25)
+    assert status["stall_steps_mean"] == 37.5
+    assert status["stage/1-1/episodes"] == 3 and status["stage/1-2/episodes"] == 1
+    assert status["stage/1-1/clear_rate"] == 1 / 3 and status["stage/1-1/reached_max"] == 3161
+    assert status["stage/1-2/death_rate"] == 1.0 and status["clears_total"] == 1
+    update(guard, flag, flag, flag, flag)
+    assert guard.status()["clear_rate"] == 1.0, "only the last four episodes count"
+    assert guard.status()["stage/1-1/episodes"] == 7
+
+
+def test_a_best_that_does_not_move_is_warned_of_once_and_cleared() -> None:
+    guard = ProgressGuard(ProgressConfig(patience=3))
+    kinds = [update(guard, ended(x, 1)) for x in (50, 50, 50, 50, 50, 51)]
+    assert kinds == [[], [], [], ["warn"], [], ["clear"]]
+    assert guard.light() == "green"
+
+
+def test_it_goes_on_from_its_state() -> None:
+    config = ProgressConfig(window=3, patience=4)
+    whole, first = ProgressGuard(config), ProgressGuard(config)
+    lines = [
+        [ended(40 + (k * 7) % 30, k % 3, label=f"1-{1 + k % 2}", clear=float(k % 5 == 0))]
+        for k in range(20)
+    ]
+    for line in lines[:11]:
+        update(whole, *line)
+        update(first, *line)
+    second = ProgressGuard(config)
+    second.load_state_dict(first.state_dict())
+    for line in lines[11:]:
+        assert update(whole, *line) == update(second, *line)
+        assert whole.status() == second.status()

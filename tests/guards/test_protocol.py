@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.guards.curriculum import CurriculumConfig
+from holdfast.guards.freeze import FreezeConfig
+from holdfast.guards.protocol import Protocol, ProtocolConfig
+from holdfast.records import Decision
+
+STEPS = 100
+
+
+class Play:
+    """A run as the protocol sees it: every update the training side learns from 100 steps."""
+
+    def __init__(self, rates: list[float] | float, **settings: Any) -> None:
+        self.guard = Protocol(ProtocolConfig(enabled=True, **settings))
+        self.rates = rates
+        self.steps = {"pursuer": 0, "evader": 0}
+        self.update = 0
+        self.evaluations = 0
+        self.probe_at = 0
+        self.training = ["?"]
+        self.history: list[str] = []
+        self.pairs: list[dict[str, Any]] = []
+        self.made: list[tuple[int, Decision]] = []
+        self.take(self.guard.initial({"update": 0, "rollout/steps": STEPS}))
+
+    def take(self, decisions: list[Decision]) -> None:
+        for decision in decisions:
+            self.made.append((self.update, decision))
+            if decision.kind == "train_roles":
+                self.training = decision.value
+            elif decision.kind == "probe":
+                self.probe_at = self.update + 1
+            elif decision.kind == "keep_pair":
+                facts = {"milestone": False, "score": 0.0, **decision.value}
+                self.pairs.append({"label": decision.name, "update": self.update, **facts})
+
+    def run(self, updates: int, every: int = 0) -> Play:
+        for _ in range(updates):
+            self.update += 1
+            for role in self.training:
+                self.steps[role] += STEPS
+            self.history.append(self.training[0][0])
+            signals: dict[str, Any] = {
+                "update": self.update,
+                "env_steps": sum(self.steps.values()),
+                "phase/last_update": 3,
+                "selfplay/pairs": self.pairs,
+                **{f"selfplay/{role}_steps": n for role, n in self.steps.items()},
+                "rollout/steps": STEPS,
+            }
+            if self.update == self.probe_at or (every and self.update % every == 0):
+                rate = self.rates
+                if isinstance(rate, list):
+                    rate = rate[min(self.evaluations, len(rate) - 1)]
+                signals["probe/capture_rate"] = rate
+                self.evaluations += 1
+            self.take(self.guard.step(signals))
+        return self
+
+    def kinds(self, kind: str) -> list[tuple[int, Decision]]:
+        return [(update, d) for update, d in self.made if d.kind == kind]
+
+
+def test_sides_take_turns_and_every_phase_ends_with_an_evaluation() -> None:
+    play = Play(0.5, phase_steps=300, warmup=(100, 100, 200, 200)).run(12)
+    assert "".join(play.history) == "pe" + "pp" + "ee" + "ppp" + "eee"
+    assert play.evaluations == 6
+    assert [d.name for _, d in play.kinds("keep_pair")][:3] == [
+        "S1:pursuer",
+        "S2:evader",
+        "S3:pursuer",
+    ]
+
+
+def test_the_evader_first_after_an_advance_does_not_disturb_the_turns() -> None:
+    smooth = CurriculumConfig(kind="smooth")
+    rates = [0.5, 0.9, 0.5, 0.5, 0.5, 0.5]
+    play = Play(rates, phase_steps=100, evader_first=True, curriculum=smooth).run(7)
+    # S1 p, S2 e (advance), one owed phase of the evader, then p e p e as if nothing had happened.
+    assert "".join(play.history) == "pe" + "e" + "pepe"
+    rates = [0.9, 0.5, 0.5, 0.5, 0.5, 0.5]
+    play = Play(rates, phase_steps=100, evader_first=True, curriculum=smooth).run(6)
+    assert "".join(play.history) == "p" + "e" + "epep"
+
+
+def test_the_evader_trains_longer_among_obstacles() -> None:
+    play = Play(0.5, phase_steps=100, evader_factor=2.0)
+    play.run(2)
+    assert "".join(play.history) == "pe"
+    guard = Protocol(ProtocolConfig(phase_steps=100, evader_factor=2.0))
+    guard.role = "evader"
+    assert guard._length({"world/n_obstacles": 3.0}) == 200
+    assert guard._length({"world/n_obstacles": 0.0}) == 100
+
+
+def test_micro_phases_change_every_update_in_the_pattern_of_the_ratio() -> None:
+    assert "".join(Play(0.5, phase_steps=0).run(6, every=3).history) == "pepepe"
+    assert "".join(Play(0.5, phase_steps=0, ratio=2).run(6, every=3).history) == "ppeppe"
+
+
+def test_the_loser_trains_while_the_boost_lasts() -> None:
+    play = Play([1.0, 0.5], phase_steps=0, boost_gap=0.3, boost_phases=3).run(8, every=2)
+    assert "".join(play.history) == "pe" + "eee" + "pep"
+
+
+def test_the_run_ends_when_the_gap_stays_small_at_the_full_level() -> None:
+    play = Play(0.5, phase_steps=100, converged_gap=0.1, converged_evaluations=2).run(2)
+    ends = play.kinds("finish")
+    assert [(update, d.name) for update, d in ends] == [(2, "converged")]
+    smooth = CurriculumConfig(kind="smooth")
+    play = Play(0.5, phase_steps=100, converged_gap=0.1, curriculum=smooth).run(4)
+    assert play.kinds("finish") == []
+
+
+def test_the_run_ends_after_the_last_phase() -> None:
+    assert Play(0.9, phase_steps=100, max_phases=3).run(3).kinds("finish")[0][0] == 3
+
+
+def test_an_advance_holds_the_evader_and_warms_it_up_from_its_best_milestone() -> None:
+    smooth = CurriculumConfig(kind="smooth", capture_above=0.7)
+    rates = [0.3, 0.6, 0.9, 0.5]
+    play = Play(
+        rates, phase_steps=100, protect=1000.0, warm_start_steps=200, curriculum=smooth
+    ).run(6)
+    protect = play.kinds("protect")
+    assert [(u, d.role, d.value) for u, d in protect] == [(3, "evader", 1000.0)]
+    [(update, back)] = play.kinds("rollback")
+    # By score, not by name: the evader was best when the pursuer caught least.
+    assert (update, back.name, back.role) == (3, "S1:pursuer", "evader")
+    assert [(u, d.name) for u, d in play.kinds("stand_in")] == [(3, "random"), (5, "")]
+    assert "".join(play.history[3:5]) == "ee"
+
+
+def test_old_distances_stay_in_a_share_of_the_games() -> None:
+    smooth = CurriculumConfig(kind="smooth")
+    play = Play([0.9, 0.5], phase_steps=100, mixed_share=0.2, curriculum=smooth).run(1)
+    values = {d.name: d.value for _, d in play.kinds("set_world")}
+    assert values["mixed_share"] == 0.2
+    assert (values["max_init_distance"], values["mixed_max_init_distance"]) == (5.5, 5.0)
+
+
+def test_the_cold_start_trains_the_evader_until_the_first_phase_of_the_plan_is_over() -> None:
+    play = Play(0.5, phase_steps=200, cold_start=True).run(7)
+    assert "".join(play.history) == "eee" + "pp" + "ee"
+    assert play.pairs[0]["label"] == "S0:evader"
+
+
+def test_the_frozen_side_changes_when_the_other_wins() -> None:
+    freeze = FreezeConfig(role="evader", threshold=0.6, evaluations=2)
+    play = Play([0.7, 0.7, 0.3, 0.3], phase_steps=0, freeze=freeze).run(6, every=1)
+    assert "".join(play.history) == "pp" + "ee" + "pp"
+
+
+def test_a_frozen_side_can_be_forced_to_train() -> None:
+    freeze = FreezeConfig(role="evader", force_first_steps=200, force_steps=300)
+    play = Play(0.1, phase_steps=0, freeze=freeze).run(8, every=1)
+    assert "".join(play.history[:2]) == "pp"
+    assert play.history[2] == "e"
+
+
+def test_a_frozen_role_stays_frozen_without_switching() -> None:
+    freeze = FreezeConfig(role="pursuer", switch=False)
+    assert set(Play(0.0, phase_steps=0, freeze=freeze).run(6, every=1).history) == {"e"}
+
+
+def test_the_thresholds_of_freezing_follow_their_schedule() -> None:
+    freeze = FreezeConfig(role="evader", threshold=0.9, schedule="0:0.9,300:0.5")
+    play = Play(0.6, phase_steps=0, freeze=freeze).run(6, every=1)
+    assert "".join(play.history) == "ppp" + "eee"
+
+
+def test_the_protocol_goes_on_from_a_checkpoint_as_if_nothing_had_happened() -> None:
+    smooth = CurriculumConfig(kind="smooth")
+    settings: dict[str, Any] = {"phase_steps": 200, "evader_first": True, "curriculum": smooth}
+    rates = [0.9, 0.4, 0.8, 0.9, 0.3, 0.5, 0.9]
+    whole = Play(rates, **settings).run(14)
+    half = Play(rates, **settings).run(7)
+    saved = half.guard.state_dict()
+    half.guard = Protocol(half.guard.config)
+    half.guard.load_state_dict(saved)
+    half.run(7)
+    assert half.history == whole.history and half.guard.state_dict() == whole.guard.state_dict()

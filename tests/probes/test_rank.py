@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import ConfigError, StorageError
+from holdfast.probes.rank import parse_rule
+
+
+def test_bounds_come_first_then_the_metrics_in_order() -> None:
+    rule = parse_rule("min_final>=0.9, ed100<=0.02, avg_final, -length")
+    good = {"min_final": 0.9, "ed100": 0.02, "avg_final": 0.97, "length": 5.0}
+    lucky = {"min_final": 0.5, "ed100": 0.01, "avg_final": 0.99, "length": 5.0}
+    assert rule.key(good) == [2.0, 0.97, -5.0]
+    assert rule.key(good) > rule.key(lucky)
+    assert rule.key({**good, "length": 4.0}) > rule.key(good)
+    assert rule.main == "avg_final"
+
+
+@pytest.mark.parametrize("text", ["", "a>=b", "a=1", ">=0.9", "a>=0.9", "a b"])
+def test_what_is_no_rule_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"best_by"):
+        parse_rule(text)
+
+
+def test_a_metric_that_is_not_measured_is_named() -> None:
+    with pytest.raises(StorageError, match=r"'avg_finl'.*avg_final"):
+        parse_rule("avg_finl").key({"avg_final": 1.0})

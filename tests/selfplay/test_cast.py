@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import holdfast
+from holdfast.errors import ConfigError
+from holdfast.learn.options import LearnerConfig
+from holdfast.learn.policy import Policy
+from holdfast.learn.restore import policy_of
+from holdfast.learn.spec import initial_parameters, spec_for
+from holdfast.records import Array, Episode, Start
+from holdfast.rng import Streams
+from holdfast.selfplay.cast import Cast
+from holdfast.selfplay.lineup import Lineup
+from holdfast.selfplay.opponents import scripts_of
+from holdfast.selfplay.options import SelfPlayConfig
+
+
+def world(games: int = 8) -> Any:
+    made = holdfast.make("pursuit", games=games, max_steps=20)
+    made.reset(seed=1)
+    return made
+
+
+def state(seed: int, made: Any) -> dict[str, Any]:
+    spec = spec_for(made.single_observation_space, made.single_action_space, (16, 8))
+    rng = np.random.default_rng(seed)
+    parameters = {
+        name: value + rng.normal(0, 0.3, value.shape).astype(np.float32)
+        for name, value in initial_parameters(spec, rng).items()
+    }
+    norm = {
+        "mean": rng.normal(0, 0.1, spec.obs_size),
+        "var": np.exp(rng.normal(0, 0.3, spec.obs_size)),
+        "count": 10.0,
+    }
+    return {"spec": spec.state(), "parameters": parameters, "norm": norm if seed % 2 else None}
+
+
+def test_a_lineup_answers_as_each_policy_alone() -> None:
+    made = world()
+    states = [state(seed, made) for seed in range(3)]
+    obs = np.random.default_rng(0).normal(0, 1, (40, 14)).astype(np.float32)
+    who = np.arange(40) % 3
+    together = Lineup(states).act(obs, who)
+    for i, one in enumerate(states):
+        alone = policy_of(one).act(obs[who == i])
+        np.testing.assert_allclose(together[who == i], alone, atol=2e-5)
+
+
+def cast(history: float = 0.5, **settings: Any) -> tuple[Any, Cast]:
+    made = world()
+    config = SelfPlayConfig(enabled=True, history=history, pool_size=3, **settings)
+    scripts = scripts_of(config, made.game_roles, made.scripts)
+    return made, Cast(config, made, Streams(0), scripts, {})
+
+
+def test_every_slot_is_played_once_and_each_role_meets_its_past_foes() -> None:
+    made, players = cast()
+    seats = players.seats
+    played = np.concatenate([*seats.values(), players.slots])
+    assert sorted(played.tolist()) == list(range(made.num_envs))
+    pursuer_games = {int(s) // 2 for s in seats["pursuer"]}
+    evader_games = {int(s) // 2 for s in seats["evader"]}
+    assert len(pursuer_games & evader_games) == 4
+    assert len(pursuer_games - evader_games) == len(evader_games - pursuer_games) == 2
+
+
+def ended(game: int, captured: float) -> Episode:
+    return Episode(game, Start(), 5, np.zeros(2), "captured", {"captured": captured})
+
+
+def test_a_past_opponent_plays_its_episode_to_the_end() -> None:
+    made, players = cast()
+    for update in range(6):
+        for role in ("pursuer", "evader"):
+            players.remember(role, state(update, made), update)
+    obs = np.zeros((len(players.slots), 14), np.float32)
+    first = {role: who.copy() for role, who in players._who.items()}
+    for _ in range(5):
+        players.act(made, obs)
+        players.remember("evader", state(99, made), 99)
+    for role, who in players._who.items():
+        np.testing.assert_array_equal(who, first[role])
+    games = [int(slot) // 2 for slot in players._parts["evader"]]
+    players.ended([ended(games[0], 1.0)])
+    assert players._who["evader"][1:].tolist() == first["evader"][1:].tolist()
+    member = int(first["evader"][0])
+    record = [m for m in players.pools["evader"].members if m.id == member]
+    assert not record or (record[0].games, record[0].wins) == (1, 0)
+
+
+def test_what_the_learner_becomes_later_does_not_reach_the_pool() -> None:
+    made, players = cast()
+    given = state(1, made)
+    players.remember("pursuer", given, 0)
+    obs = np.ones((len(players.slots), 14), np.float32)
+    players.remember("evader", state(2, made), 0)
+    players.streams = Streams(5)
+    before = players.act(made, obs)
+    for value in given["parameters"].values():
+        value += 1.0
+    players._lineups.clear()
+    players.streams = Streams(5)
+    np.testing.assert_array_equal(players.act(made, obs), before)
+
+
+def test_the_players_come_back_from_a_checkpoint() -> None:
+    made, players = cast()
+    for update in range(5):
+        for role in ("pursuer", "evader"):
+            players.remember(role, state(update, made), update)
+    players.ended([ended(g, 0.0) for g in range(8)])
+    _, again = cast()
+    again.load_state_dict(players.state_dict())
+    obs = np.random.default_rng(3).normal(0, 1, (len(players.slots), 14)).astype(np.float32)
+    players.streams, again.streams = Streams(9), Streams(9)
+    np.testing.assert_array_equal(players.act(made, obs), again.act(made, obs))
+
+
+def test_a_script_plays_a_role_in_every_game() -> None:
+    made, players = cast(history=0.0, pursuer="greedy")
+    assert list(players.seats) == ["evader"] and len(players.slots) == made.games
+    obs = np.zeros((made.games, 14), np.float32)
+    np.testing.assert_array_equal(players.act(made, obs), made.scripted("greedy", "pursuer"))
+
+
+def test_an_unknown_player_is_refused_with_the_names_that_exist() -> None:
+    with pytest.raises(ConfigError, match=r"'gredy' is no player.*greedy"):
+        cast(pursuer="gredy")
+
+
+def test_a_stand_in_takes_the_place_of_a_learner_for_a_while() -> None:
+    made, players = cast(history=0.0)
+    actions: Array = np.full((made.num_envs, 2), 7.0, np.float32)
+    players.stand_in("pursuer", "static", made)
+    players.overrule(made, actions)
+    assert (actions[0::2] == 0).all() and (actions[1::2] == 7).all()
+    players.stand_in("pursuer", "", made)
+    actions[:] = 7.0
+    players.overrule(made, actions)
+    assert (actions == 7).all()
+
+
+def test_one_learner_for_all_slots_needs_no_cast() -> None:
+    made = world()
+    players = Cast(SelfPlayConfig(), made, Streams(0), {}, {})
+    assert list(players.seats) == [""] and len(players.slots) == 0
+    assert isinstance(policy_of(state(1, made)), Policy) and LearnerConfig().kind == "auto"

@@ -1,0 +1,218 @@
+"""Small real runs of self-play: every countermeasure acts, and a killed run comes back exactly."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import holdfast
+from holdfast.learn.restore import learner_states
+from holdfast.run import RunDirectory
+
+CONFIG = """
+[run]
+updates = 30
+checkpoint_every = 2
+keep_last = 100
+tensorboard = false
+seed = 2
+[world]
+name = "pursuit"
+games = 8
+arena_width = 10.0
+arena_height = 10.0
+max_steps = 30
+fixed_speed = true
+n_obstacle_obs = 3
+capture_radius = 2.4
+[learner]
+steps = 16
+epochs = 2
+minibatch = 64
+hidden = [16, 16]
+threads = 1
+normalise_obs = true
+normalise_rewards = true
+lr_schedule = "constant"
+[probe]
+every = 0
+episodes = 20
+[selfplay]
+enabled = true
+history = 0.25
+pool = "pfsp"
+pool_size = 3
+pool_every = 2
+novelty_roles = ["evader"]
+[novelty]
+weight = 0.1
+[guards.plateau]
+enabled = false
+"""
+PHASES = """
+[guards.protocol]
+enabled = true
+phase_steps = 230
+evader_first = true
+warm_start_steps = 120
+mixed_share = 0.25
+protect = 10.0
+[guards.protocol.curriculum]
+kind = "smooth"
+capture_above = 0.05
+[guards.collapse]
+enabled = true
+keep_every = 1
+capture_high = 0.1
+capture_low = 0.0
+wait_steps = 500
+[guards.dampen]
+enabled = true
+"""
+
+
+def write(folder: Path, more: str) -> Path:
+    path = folder / "small.toml"
+    path.write_text(CONFIG + more)
+    return path
+
+
+def decisions(run: Path) -> list[dict[str, Any]]:
+    lines = (json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines())
+    return [line for line in lines if line["event"] == "decision"]
+
+
+def untimed(run: Path, name: str) -> list[dict[str, Any]]:
+    lines = (json.loads(line) for line in (run / name).read_text().splitlines())
+    return [
+        {k: v for k, v in line.items() if k != "at" and not k.startswith("time/")} for line in lines
+    ]
+
+
+@pytest.fixture(scope="module")
+def phased(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("selfplay")
+    holdfast.train(str(write(folder, PHASES)), runs_dir=folder, run="whole", say=lambda text: None)
+    return folder
+
+
+def test_every_countermeasure_of_the_protocol_acts(phased: Path) -> None:
+    made = decisions(phased / "whole")
+    kinds = {line["kind"] for line in made}
+    assert {"train_roles", "keep_pair", "rollback", "protect", "stand_in", "set_world"} <= kinds
+    values = {line["name"]: line["applied"] for line in made if line["kind"] == "set_world"}
+    assert values["max_init_distance"] > 5.0
+    assert values["mixed_max_init_distance"] == pytest.approx(values["max_init_distance"] - 0.5)
+    both = [line for line in made if line["guard"] == "collapse" and line["kind"] == "rollback"]
+    assert both and all(line["role"] == "" for line in both)
+
+
+def test_only_the_side_whose_turn_it_is_learns(phased: Path) -> None:
+    run = RunDirectory(phased / "whole")
+    lines = {line["update"]: line for line in untimed(run.path, "metrics.jsonl")}
+    held = {c.update: learner_states(c) for c in run.checkpoints().all()}
+    touched = {
+        line["update"] for line in decisions(run.path) if line["kind"] in ("rollback", "protect")
+    }
+    seen = set()
+    for update in sorted(held):
+        if update + 2 not in held or {update + 1, update + 2} & touched:
+            continue
+        trained = set()
+        for u in (update + 1, update + 2):
+            trained |= {k.split("/")[1] for k in lines[u] if k.startswith("train/")}
+        for role in ("pursuer", "evader"):
+            before, after = held[update][role], held[update + 2][role]
+            same = all(
+                np.array_equal(before["parameters"][k], after["parameters"][k])
+                for k in before["parameters"]
+            )
+            assert same == (role not in trained), (update, role, trained)
+            seen.add((role, same))
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("at", [3, 8, 13, 18, 23])
+def test_a_run_goes_on_exactly_from_any_checkpoint(phased: Path, tmp_path: Path, at: int) -> None:
+    copy = tmp_path / "whole"
+    shutil.copytree(phased / "whole", copy)
+    for checkpoint in RunDirectory(copy).checkpoints().all():
+        if checkpoint.update > at:
+            shutil.rmtree(checkpoint.path)
+    from holdfast.run import resume
+
+    resume("whole", tmp_path, say=lambda text: None)
+    for name in ("journal.jsonl", "metrics.jsonl", "evals.jsonl", "episodes.jsonl"):
+        assert untimed(copy, name) == untimed(phased / "whole", name), name
+
+
+def test_a_killed_run_of_self_play_comes_back_exactly(phased: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "holdfast", "train", str(write(tmp_path, PHASES))]
+    words += ["--run", "whole", "--runs-dir", str(tmp_path), "--plain", "--no-report"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    journal = tmp_path / "whole" / "journal.jsonl"
+    while process.poll() is None:
+        if journal.is_file() and journal.read_text().count('"event":"update"') >= 11:
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    process.wait()
+    again = [sys.executable, "-m", "holdfast", "resume", "whole", "--runs-dir", str(tmp_path)]
+    subprocess.run([*again, "--plain", "--no-report"], check=True, capture_output=True)
+    for name in ("journal.jsonl", "metrics.jsonl", "evals.jsonl"):
+        assert untimed(tmp_path / "whole", name) == untimed(phased / "whole", name), name
+
+
+def test_both_sides_learn_at_once_and_the_balance_guard_acts(tmp_path: Path) -> None:
+    more = """
+[guards.balance]
+enabled = true
+low = 0.9
+high = 0.95
+[guards.balance.curriculum]
+kind = "smooth"
+rule = "gap"
+increment = 4.0
+gap_below = 1.0
+gap_evaluations = 1
+"""
+    path = write(tmp_path, more)
+    holdfast.train(
+        str(path), runs_dir=tmp_path, run="b", say=lambda text: None, probe__every=5, updates=15
+    )
+    made = decisions(tmp_path / "b")
+    assert ["pursuer"] in [line["applied"] for line in made if line["kind"] == "train_roles"]
+    assert any(line["name"] == "n_obstacles" and line["applied"] == 3 for line in made)
+
+
+def test_a_learner_against_a_script_and_against_a_frozen_run(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    quick = {"updates": 4, "say": lambda text: None, "runs_dir": tmp_path}
+    holdfast.train(str(path), run="first", selfplay__pursuer="greedy", **quick)
+    run = RunDirectory(tmp_path / "first")
+    assert list(learner_states(run.checkpoints().find(None))) == ["evader"]
+    report = holdfast.evaluate("first", runs_dir=tmp_path, latest=True)
+    assert 0 <= report.metrics["capture_rate"] <= 1
+    holdfast.train(str(path), run="second", selfplay__evader="run:first", **quick)
+    newest = RunDirectory(tmp_path / "second").checkpoints().find(None)
+    assert list(learner_states(newest)) == ["pursuer"]
+    assert holdfast.evaluate("second", runs_dir=tmp_path, latest=True).metrics["episodes"] == 20
+
+
+def test_best_responses_never_do_worse_than_the_incumbent(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    holdfast.train(str(path), runs_dir=tmp_path, run="pair", say=lambda text: None, updates=6)
+    words = [sys.executable, "-m", "holdfast", "exploit", "pair", "--runs-dir", str(tmp_path)]
+    words += ["--steps", "1500", "--games", "200", "--checkpoints", "2", "--json"]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    found = json.loads(said)["exploitability"][0]
+    assert found["value_low"] <= found["incumbent"]["value"] <= found["value_high"]
+    assert (tmp_path / "pair" / "selfplay.json").is_file()
