@@ -15,7 +15,7 @@ LAYERS = [
     ("store", "worlds", "learn", "probes"),
     ("guards", "selfplay"),
     ("presets", "config", "plan", "collect", "progress", "team", "apply", "loop"),
-    ("ladder", "lookout", "session", "run", "preflight", "checkup", "api"),
+    ("ladder", "lookout", "pace", "session", "run", "preflight", "checkup", "api"),
     ("view",),
     ("study",),
     ("cli",),

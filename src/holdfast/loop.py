@@ -90,13 +90,13 @@ class Loop:
     def begin(self) -> None:
         """Let the guards set what must hold before the first update of a new run.
 
-        Values are set before the first episodes begin, starts are queued after.
+        Values are set before the first episodes begin; starts are queued and scripts begun after.
         """
         self.signals = {"update": 0, **self.place()}
         queued: list[tuple[Guard, Decision]] = []
         for guard in self.guards:
             for decision in guard.initial(self.signals):
-                if decision.kind == "inject_starts":
+                if decision.kind in ("inject_starts", "override_actions"):
                     queued.append((guard, decision))
                 else:
                     self.take(guard, decision)

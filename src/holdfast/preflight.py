@@ -20,8 +20,8 @@ import numpy as np
 from holdfast.config import Config
 from holdfast.errors import GuardStop
 from holdfast.loop import Loop, make_plan
+from holdfast.pace import describe
 from holdfast.run import RunDirectory, build
-from holdfast.session import describe
 from holdfast.tables import text
 from holdfast.worlds import make_world
 

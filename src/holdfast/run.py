@@ -39,11 +39,12 @@ from holdfast.errors import ConfigError, StorageError, nearest
 from holdfast.guards import make_guards
 from holdfast.guards.stages import TailStage, parse_stages
 from holdfast.loop import Loop, begin_world, make_plan
+from holdfast.pace import Say, Show
 from holdfast.probes.runner import ProbeSpec, draw_seeds
 from holdfast.rng import Streams
 from holdfast.selfplay.cast import Cast
 from holdfast.selfplay.opponents import frozen_of, scripts_of
-from holdfast.session import LiveRecorder, Outcome, Say, Show, train
+from holdfast.session import LiveRecorder, Outcome, train
 from holdfast.store.checkpoint import Checkpoints
 from holdfast.store.files import read_json, storage_errors, write_atomic
 from holdfast.store.heartbeat import Heartbeat

@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +22,11 @@ from typing import Any, Protocol
 
 from holdfast.config import Config, to_toml
 from holdfast.errors import GuardStop, HoldfastError, StorageError
-from holdfast.jit import compiling
 from holdfast.ladder import EVENT, Rung, climb_down, out_of_memory, refitted, same_size
 from holdfast.learn.learner import Learner
 from holdfast.lookout import Lookout
 from holdfast.loop import Loop, make_plan
+from holdfast.pace import Pace, Say, Show
 from holdfast.store.checkpoint import Checkpoint, Checkpoints
 from holdfast.store.files import write_atomic
 from holdfast.store.heartbeat import Heartbeat, HeartbeatConfig
@@ -35,11 +36,6 @@ from holdfast.store.recorder import Recorder
 from holdfast.worlds import prewarm
 from holdfast.worlds.events import Record
 from holdfast.worlds.pool_slow import SlowRules, SlowSteps
-
-Show = Callable[[dict[str, Any]], None]
-Say = Callable[[str], None]
-ESTIMATE_S = 2.0
-"""Seconds of training after which its speed is told."""
 
 
 class Directory(Protocol):
@@ -125,7 +121,7 @@ def train(
     """Train a run until it is done, asked to stop, or fails; begin again with less if memory is short."""
     rung: Rung | None = None
     began = time.monotonic()
-    with directory.lock(), Interrupt(say) as interrupt:
+    with directory.lock(), Interrupt(say) as interrupt, quiet_tensorboard():
         while True:
             session = Session(directory, config, build, show, say, interrupt, began)
             try:
@@ -150,6 +146,22 @@ def train(
                 f"Out of memory ({reason}). Restart {rung.number} of {config.run.memory_restarts} at tier "
                 f"{rung.tier}: {'; '.join(rung.changed)}."
             )
+
+
+@contextlib.contextmanager
+def quiet_tensorboard() -> Iterator[None]:
+    """Print no traceback when TensorBoard's own thread fails: its writer raises the same when it is next used."""
+    usual = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if not type(args.thread).__module__.startswith("tensorboard."):
+            usual(args)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = usual
 
 
 @contextlib.contextmanager
@@ -309,42 +321,6 @@ class Session:
 
     def _outcome(self, state: str, code: int, loop: Loop) -> Outcome:
         return Outcome(self.directory.path, state, code, loop.progress.update, loop.total)
-
-
-class Pace:
-    """Passes updates on to the display, and tells once what was compiled and how fast the run is."""
-
-    def __init__(self, loop: Loop, show: Show, say: Say) -> None:
-        self.loop, self._show, self.say = loop, show, say
-        self._first: tuple[float, int] | None = None
-        self._told = False
-
-    def show(self, line: dict[str, Any]) -> None:
-        """Show the signals of an update."""
-        now, steps = time.monotonic(), self.loop.progress.env_steps
-        if self._first is None:
-            # The first update compiles and warms up: it says nothing about the others.
-            self._first = now, steps
-            if compiling.seconds > 1:
-                self.say(f"compiled {compiling.kernels} kernels in {compiling.seconds:.0f} s, once")
-        elif not self._told and (now - self._first[0] >= ESTIMATE_S or self.loop.over):
-            self._told = True
-            self._tell((steps - self._first[1]) / max(now - self._first[0], 1e-9))
-        self._show(line)
-
-    def _tell(self, steps_a_second: float) -> None:
-        loop = self.loop
-        done = max(1, loop.progress.update)
-        left = loop.progress.env_steps / done * (loop.total - done) / max(steps_a_second, 1e-9)
-        learners = ", ".join(sorted({describe(x) for x in loop.team.learners.values()}))
-        rest = f", about {left / 60:.0f} min to go" if left >= 60 else ""
-        self.say(f"{learners}: {steps_a_second:,.0f} env steps/s{rest}")
-
-
-def describe(learner: Any) -> str:
-    """Return the device and the kind of a learner in words."""
-    kind = type(learner).__name__.removesuffix("Learner").lower()
-    return f"device {getattr(learner, 'device', 'cpu')}, {kind} learner, {learner.threads} threads"
 
 
 def slow_rules(config: HeartbeatConfig) -> SlowRules:

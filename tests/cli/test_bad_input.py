@@ -73,10 +73,42 @@ def number():
         (["ckpt", "dance", "nothing"], 2, "invalid choice"),
         (["report", "nothing"], 5, "There is no run"),
         (["bench", "mood"], 2, "invalid choice"),
+        (["train", "shoal", "--min-sps", "-1"], 2, "run.min_sps = '-1'"),
+        (["train", "shoal", "--env-progress", "loud"], 2, "one of quiet, summary, verbose"),
+        (["train", "shoal", "--prewarm", "twice"], 2, "one of none, once, per-stage"),
+        (["train", "shoal", "--memory-restarts", "9"], 2, "a whole number >= 0 and <= 4"),
+        (["train", "shoal", "--heartbeat.stall-s", "never"], 2, "heartbeat.stall_s = 'never'"),
+        (["train", "shoal", "--heartbeat.stal-s", "3"], 2, "Did you mean 'stall_s'"),
+        (["train", "shoal", "--guards.adaptive.enabled", "true"], 2, "channels is empty"),
+        (
+            ["train", "shoal", "--guards.adaptive.channels", "learner.lr:1..0@1"],
+            2,
+            "MIN must be below MAX",
+        ),
+        (["train", "shoal", "--guards.hints.cooldown", "0"], 2, "guards.hints.cooldown"),
+        (["train", "shoal", "--dry-run", "--plan.curriculum", "15:x"], 2, "is not a phase"),
+        (["train", "shoal", "--dry-run", "--fish", "none"], 2, "fish"),
+        (["train", "broken.toml"], 2, "not valid TOML"),
+        (["train", "nameless.toml"], 2, "needs a name"),
+        (["train", "envs:Nan", "--run", "n", "--updates", "1"], 6, "runs/n/env_fault_"),
+        (
+            ["train", "envs:Crash", "--run", "c", "--updates", "1", "--prewarm", "once"],
+            6,
+            "on fire",
+        ),
+        (["resume", "nothing", "--updates", "3"], 5, "There is no run 'nothing'"),
+        (["doctor", "shaol"], 2, "neither a world"),
+        (["doctor", "--steps", "1"], 2, "--steps 1 is not allowed"),
+        (["doctor", "--updates", "3"], 2, "is not understood"),
+        (["doctor", "envs:Nan"], 6, "NaN or infinity"),
+        (["envcheck", "shoal"], 2, "holdfast doctor shoal"),
+        (["envcheck", "CartPole-v1", "--modes", "fast"], 2, "there is no mode 'fast'"),
     ],
 )
 def test_bad_input_is_explained(words: list[str], code: int, said: str, tmp_path: Path) -> None:
     (tmp_path / "envs.py").write_text(ENVS)
+    (tmp_path / "broken.toml").write_text("[run")
+    (tmp_path / "nameless.toml").write_text("[run]\nupdates = 3")
     got, text = call(*words, cwd=tmp_path)
     assert got == code, text
     assert said in text

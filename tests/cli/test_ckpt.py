@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from holdfast.cli import main
+from holdfast.store.journal import read_lines
 
 
 def call(*words: str, code: int = 0, cwd: Path | None = None) -> str:
@@ -122,6 +123,20 @@ def test_export_writes_a_policy_that_init_from_and_show_can_read(
     assert "--force" in call(
         "ckpt", "export", "first", "--out", str(out), "--runs-dir", str(runs), code=2
     )
+
+
+def test_a_run_begins_with_the_policy_of_another_and_its_own_counters(runs: Path) -> None:
+    more = ("--seed", "3", "--init-from", "first@4", "--init-scope", "policy")
+    train(runs, "heir", *more)
+    rows = as_json(runs, "diff", "first@4", "heir@0")["tensors"]
+    same = {row["name"] for row in rows if row["same"]}
+    assert {"pi.0.weight", "pi.1.weight", "pi_out.weight"} <= same
+    assert not {"vf.0.weight", "vf.1.weight", "vf_out.weight"} & same
+    assert as_json(runs, "diff", "first@4", "heir@0")["counters"]["learner.optimiser_step"][1] == 0
+    events = [e for e in read_lines(runs / "heir" / "journal.jsonl") if e["event"] == "init"]
+    assert [(e["scope"], e["source_update"]) for e in events] == [("policy", 4)]
+    parameters = as_json(runs, "show", "first@4")["parameters_sha256"]
+    assert events[0]["parameters_sha256"] == parameters
 
 
 def write_original(folder: Path, unsafe: Any = None) -> Path:

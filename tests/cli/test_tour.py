@@ -122,7 +122,7 @@ def test_doctor_examines_an_environment() -> None:
 def test_settings_are_listed_with_their_meaning() -> None:
     text = call("train", "shoal", "--settings")
     assert "--learner.lr" in text
-    assert "Learning rate of Adam" in text
+    assert "Learning rate (above 0)" in text
     assert "--world.fish 25" in text
 
 

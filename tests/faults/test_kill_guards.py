@@ -90,8 +90,8 @@ def mortal(self, *words, **more):
     result = old(self, *words, **more)
     hit = {
         "rebuilt": self.progress.built != before[0],
-        "injected": wanted == "injected" and words[0].kind == "inject_starts",
-        "turned": wanted == "turned" and words[0].kind == "set_world",
+        "injected": wanted == "injected" and words[1].kind == "inject_starts",
+        "turned": wanted == "turned" and words[1].kind == "set_world",
         "evaluated": self.progress.probes != before[1],
         "saved": result is not None,
         "decided": call == "decide",
@@ -106,10 +106,10 @@ sys.exit(main(sys.argv[4:]))
 """
 
 MOMENTS = [
-    ("apply", "injected", 3),
+    ("take", "injected", 3),
     ("probe", "evaluated", 1),
     ("enter", "rebuilt", 1),
-    ("apply", "turned", 2),
+    ("take", "turned", 2),
     ("save", "saved", 2),
     ("decide", "decided", 9),
     ("probe", "evaluated", 2),

@@ -75,11 +75,13 @@ def test_a_run_whose_environment_sleeps_tells_where_and_goes_on(mode: str, tmp_p
     said = finish(train(tmp_path, "dozing:Sleeper", "--mode", mode, "--world.step-s", "30"))
     assert "Nothing has moved for" in said and "The run moves again" in said
     stalls = [line for line in beats(run) if line["event"] == "stall"]
-    assert stalls and stalls[0]["doing"] in ("collect", "probe")
-    text = Path(tmp_path / stalls[0]["stacks"]).read_text()
-    assert "dozing.py" in text and "in rest" in text
-    assert ("## worker" in text) == (mode == "process")
-    assert len(list((run / "stacks").glob("stall-*.txt"))) == len(stalls) <= 3
+    # A machine that is busy may stand still elsewhere too.
+    shown = {line["stacks"]: (tmp_path / line["stacks"]).read_text() for line in stalls}
+    asleep = next(line for line in stalls if "in rest" in shown[line["stacks"]])
+    assert asleep["doing"] in ("collect", "probe")
+    text = shown[asleep["stacks"]]
+    assert "dozing.py" in text and ("## worker" in text) == (mode == "process")
+    assert len(list((run / "stacks").glob("stall-*.txt"))) == len(stalls)
     assert not list((run / "stacks").glob("held-*"))
     for line in beats(run):
         assert problems(HEARTBEATS, line) == []

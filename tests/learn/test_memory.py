@@ -165,9 +165,11 @@ def test_remembering_the_first_observation_is_learned(memory: str) -> None:
     for _ in range(40):
         collect(who, game, rollout)
         shares.append(float((rollout.rewards == 1).sum() / (rollout.rewards != 0).sum()))
+        if np.mean(shares[-3:]) > 0.9:
+            break
         who.update(rollout)
     assert 0.3 < np.mean(shares[:3]) < 0.7
-    assert np.mean(sorted(shares)[-5:]) > 0.9
+    assert np.mean(shares[-3:]) > 0.9
 
 
 def test_a_transformer_needs_a_width_that_its_heads_share() -> None:

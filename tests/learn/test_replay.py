@@ -138,6 +138,18 @@ def test_a_million_draws_follow_the_priorities(stratified: bool) -> None:
         assert chi_square > low
 
 
+@pytest.mark.parametrize("stratified", [False, True])
+def test_a_replay_draws_by_its_priorities(stratified: bool) -> None:
+    memory = replay(stratified=stratified, alpha=1.0, capacity=8 * 400)
+    for k in range(100):
+        memory.push(filled(k))
+    memory.update(np.arange(400), np.repeat([1.0, 2.0, 3.0, 4.0], 100))
+    sample = memory.sample(40_000)
+    shares = np.bincount(sample.indices // 100, minlength=4) / 40_000
+    np.testing.assert_allclose(shares, [0.1, 0.2, 0.3, 0.4], atol=0.01)
+    assert memory.stats()["distinct_share"] == len(np.unique(sample.indices)) / 40_000
+
+
 def test_importance_weights_undo_the_priorities() -> None:
     rng = np.random.default_rng(5)
     priorities, values = rng.gamma(0.7, size=400) + 0.05, rng.normal(size=400)

@@ -246,6 +246,8 @@ def test_cartpole_is_learned_with_a_lag_of_one() -> None:
     for k in range(125):
         collect(who, game, pair[(k + 1) % 2])
         metrics = who.update(pair[k % 2])
+        if len(game.done) > 40 and np.mean(game.done[-20:]) > 195:
+            break
     assert metrics["approx_kl"] > 0.0
     assert np.mean(game.done[:20]) < 40
     assert np.mean(game.done[-20:]) > 195

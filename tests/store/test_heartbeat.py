@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -149,7 +150,20 @@ def lookout(run: Path, **settings: Any) -> tuple[Lookout, Still, Clock, list[str
     loop = Still(clock)
     config = HeartbeatConfig(**{"beat_s": 10.0, "stall_s": 60.0, "resources": False, **settings})
     slow = SlowSteps(run, SlowRules(), said.append, clock)
-    return Lookout(loop, Heartbeat(run, clock), config, slow, said.append), loop, clock, said  # type: ignore[arg-type]
+    watcher = Lookout(loop, Heartbeat(run, clock), config, slow, said.append)  # type: ignore[arg-type]
+    MADE.append(watcher)
+    return watcher, loop, clock, said
+
+
+MADE: list[Lookout] = []
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    """Close what watchers have opened that were never used in a `with` block."""
+    yield
+    while MADE:
+        MADE.pop()._disarm()
 
 
 def test_a_stall_is_dumped_at_its_limit_and_again_only_after_the_cooldown(tmp_path: Path) -> None:

@@ -221,8 +221,8 @@ recorder.ROTATE_BYTES = 3000
 sys.exit(main(sys.argv[1:]))
 """
 SMALL = (
-    "--games 4 --fish 6 --steps 16 --hidden 16,16 --minibatch 64 --epochs 1 --updates 150 "
-    "--checkpoint-every 3 --probe.every 50 --probe.episodes 2 --seed 5 --threads 1"
+    "--games 4 --fish 6 --steps 16 --hidden 16,16 --minibatch 64 --epochs 1 --updates 60 "
+    "--checkpoint-every 3 --probe.every 20 --probe.episodes 2 --seed 5 --threads 1"
 ).split()
 
 
@@ -253,7 +253,7 @@ def test_a_killed_run_whose_files_rotate_resumes_exactly(tmp_path: Path) -> None
     _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     words = ["train", "shoal", "--run", "r", *SMALL]
-    for _ in range(6):
+    for _ in range(3):
         process = holdfast(killed, *words)
         newest = killed / "r" / "latest.json"
         before = newest.stat().st_mtime if newest.exists() else 0.0
@@ -272,8 +272,8 @@ def test_a_killed_run_whose_files_rotate_resumes_exactly(tmp_path: Path) -> None
     for name in ("metrics", "journal", "episodes", "evals"):
         assert untimed(killed / "r", name) == untimed(whole / "r", name), name
     for run in (whole / "r", killed / "r"):
-        assert latest(run)["update"] == 150
-        assert latest(run)["eval"]["update"] == 150
+        assert latest(run)["update"] == 60
+        assert latest(run)["eval"]["update"] == 60
     for name, kind in KINDS.items():
         if kind.lines:
             bad = {

@@ -228,6 +228,22 @@ def test_a_process_with_a_sink_of_its_own_ends_and_keeps_its_output(
         assert "cut off: its log did not return within 0.3 s" in done.stderr
 
 
+def test_a_run_sends_its_metrics_to_the_sink_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    words = (
+        "train shoal --run r --games 4 --fish 6 --steps 16 --hidden 8 --minibatch 64 --epochs 1 --updates 3 "
+        "--probe.every 0 --probe.episodes 1 --sinks own:Own --plain --no-report --json"
+    ).split()
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["state"] == "finished"
+    assert len((tmp_path / "seen.txt").read_text().splitlines()) == 3
+    found = json.loads((tmp_path / "runs" / "r" / STATUS).read_text())["sinks"]
+    assert found["own:Own"]["state"] == "closed" and found["own:Own"]["sent"] == 3
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

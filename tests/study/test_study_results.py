@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.study.child import Followed, Probed, read_probe
+from holdfast.study.folder import shrunk
 from holdfast.study.page import change, markdown
 from holdfast.study.results import (
     Result,
@@ -169,3 +170,13 @@ def test_evaluations_are_followed_as_the_file_grows_and_when_it_is_cut(tmp_path:
 @pytest.mark.parametrize("line", [b"", b"x", b"[]", b"{}", b'{"update": 1, "metrics": 3}', b"\xff"])
 def test_a_broken_line_is_no_evaluation(line: bytes) -> None:
     assert read_probe(line) is None
+
+
+def test_a_run_that_was_out_of_memory_is_told_apart(tmp_path: Path) -> None:
+    assert shrunk(tmp_path) == []
+    events = [
+        {"event": "begin", "changed": []},
+        {"event": "out_of_memory", "changed": ["learner.steps: 64 -> 32"]},
+    ]
+    (tmp_path / "sessions.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
+    assert shrunk(tmp_path) == ["learner.steps: 64 -> 32"]

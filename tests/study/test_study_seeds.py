@@ -18,7 +18,7 @@ from holdfast.run import RunDirectory
 from holdfast.store.journal import read_lines
 from holdfast.study.table import spread
 
-LONG = [*TINY, "--updates", "600", "--probe.every", "300", "--checkpoint-every", "20"]
+LONG = [*TINY, "--updates", "200", "--probe.every", "100", "--checkpoint-every", "20"]
 
 
 def wait_until(true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -153,23 +153,21 @@ def test_a_killed_child_is_reported_the_others_go_on_and_the_next_call_resumes_i
 
 
 def test_ctrl_c_stops_the_children_after_a_save_and_the_next_call_goes_on(tmp_path: Path) -> None:
-    words = ["study", "shoal", "--seeds", "1-3", "--jobs", "2", "--name", "c", *LONG]
+    words = ["study", "shoal", "--seeds", "1-2", "--jobs", "1", "--name", "c", *LONG]
     study = tmp_path / "runs" / "c"
     process = begin(*words, cwd=tmp_path)
-    wait_until(lambda: min(update_of(study / "s1"), update_of(study / "s2")) >= 1, process)
-    pids = [pid_of(study / name) for name in ("s1", "s2")]
+    wait_until(lambda: update_of(study / "s1") >= 1, process)
+    child = pid_of(study / "s1")
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
     printed, said = process.communicate(timeout=300)
     assert process.returncode == 130, printed + said
     assert "type the same again" in said and "Traceback" not in said
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
     states = {r["run"]: r["state"] for r in record(study)["runs"]}
-    assert states == {"s1": "interrupted", "s2": "interrupted", "s3": "waiting"}
-    for name in ("s1", "s2"):
-        newest = max(p.name for p in (study / name / "checkpoints").glob("u*"))
-        assert int(newest[1:]) == len(hashes(study / name)) >= 1
+    assert states == {"s1": "interrupted", "s2": "waiting"}
+    newest = max(p.name for p in (study / "s1" / "checkpoints").glob("u*"))
+    assert int(newest[1:]) == len(hashes(study / "s1")) >= 1
     call(*words, cwd=tmp_path)
     assert {r["state"] for r in record(study)["runs"]} == {"finished"}
 

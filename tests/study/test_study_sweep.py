@@ -109,7 +109,7 @@ def test_a_study_of_seeds_does_not_go_into_a_search(searched: Path) -> None:
 
 
 def test_an_interrupted_trial_is_resumed_with_its_settings(tmp_path: Path) -> None:
-    long = [*TINY, "--updates", "600", "--probe.every", "300"]
+    long = [*TINY, "--updates", "200", "--probe.every", "100"]
     words = ["study", "shoal", "--optuna", "1", "--name", "i", *SPACE, *long]
     study = tmp_path / "runs" / "i"
     process = begin(*words, cwd=tmp_path)

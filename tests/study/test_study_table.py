@@ -95,8 +95,18 @@ def test_without_a_common_seed_there_is_no_difference() -> None:
 
 
 def test_a_course_takes_each_curve_only_where_it_has_values() -> None:
-    found = course([([0.0, 10.0], [0.0, 1.0]), ([0.0, 5.0], [1.0, 1.0]), ([], [])])
+    curves = [([0.0, 10.0], [0.0, 1.0]), ([0.0, 5.0], [1.0, 1.0]), ([], [])]
+    found = course(curves)
     assert found.at.tolist() == [0.0, 5.0, 10.0]
-    assert found.iqm.tolist() == [0.5, 0.75, 1.0]
+    assert found.iqm[:2].tolist() == [0.5, 0.75]
     assert (found.low[0], found.high[0]) == (0.0, 1.0)
-    assert math.isnan(found.low[2])
+
+
+def test_a_course_ends_where_too_few_curves_are_left() -> None:
+    short, long = ([0.0, 5.0], [1.0, 1.0]), ([0.0, 5.0, 10.0], [0.0, 0.0, 9.0])
+    assert math.isnan(course([short, long]).iqm[2])
+    assert math.isnan(course([short, short, short, long]).iqm[2])
+    assert course([short, short, long, long]).iqm[2] == 9.0
+    alone = course([long])
+    assert alone.iqm.tolist() == [0.0, 0.0, 9.0]
+    assert math.isnan(alone.low[0])

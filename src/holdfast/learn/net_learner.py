@@ -172,7 +172,6 @@ class NetLearner(Learner):
         obs = self.norm.apply(rollout.obs[-1])[None]
         return self._play(obs, rollout.begun[row:], 0, everyone, rollout.memory[1])[1]
 
-    @torch.no_grad()
     def _play(
         self, frames: Array, begun: Bools, row: int, slots: Longs, memory: F32
     ) -> tuple[F32, F32, F32]:
@@ -191,7 +190,8 @@ class NetLearner(Learner):
                 part = slice(k * size, k * size + len(mine))
                 rows = np.full(len(mine), row)
                 inputs = self.inputs(frames, begun, rows, mine, ("act", k))
-                with self.precision():
+                # Each thread has a gradient mode of its own.
+                with torch.no_grad(), self.precision():
                     head, value, state = self.actor.unroll(
                         inputs,
                         torch.from_numpy(memory[part]),

@@ -132,6 +132,7 @@ METRICS = (
     Field("selfplay/<name>", "any", "who learns, against whom, and how much of it"),
     Field("progress/<name>", "number", "measures of progress that guards read"),
     Field("pool/<name>", "number", "the worker processes of a foreign world"),
+    Field("rollout/<name>", "number", "`steps`: slot steps of one rollout"),
     Field("time/update_s", "number", "seconds of the whole update"),
     Field("time/env_steps_per_s", "number", "steps of all slots a second"),
     Field("time/<part>_s", "number", "seconds of a part: collect, learn, probe, world, policy"),
@@ -307,6 +308,8 @@ Sinks send the numbers of `metrics.jsonl` to other places while the run trains: 
 `module:function` of your own. They work in threads of their own behind a bounded queue. A sink that is too slow loses
 numbers (they are counted), and one that raises again and again or hangs is cut off; training never waits for it.
 `sinks.json` says how each one fares.
+
+`heartbeat.json`, `heartbeat.jsonl` and `resources.jsonl` are described in [heartbeat.md](heartbeat.md).
 """
 
 

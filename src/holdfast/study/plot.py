@@ -47,6 +47,10 @@ def draw_study(path: Path, results: Sequence[Result], main: str, title: str) -> 
                     one.axhline(edge, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
                 one.set_ylim(-0.03, 1.03)
         axes[0].set_title(title)
+        if len({result.variant for result in shown}) > 1:
+            axes[0].legend(loc="best", fontsize=8)
+        else:
+            legend_above(axes[0])
         figure.savefig(path)
     return path
 
@@ -69,10 +73,6 @@ def _curves(axes: Axes, results: Sequence[Result], metric: str) -> None:
         axes.fill_between(found.at, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
     axes.set_ylabel(metric)
     steps_axis(axes)
-    if len(variants) > 1:
-        axes.legend(loc="best", fontsize=8)
-    else:
-        legend_above(axes)
 
 
 def curve(result: Result, metric: str) -> tuple[list[float], list[float]]:

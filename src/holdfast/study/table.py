@@ -145,8 +145,9 @@ class Course:
     at: F64
     """Places `[P]` on the axis."""
     iqm: F64
+    """Interquartile mean `[P]`; NaN where fewer than half of the curves reach, or only one of several."""
     low: F64
-    """Lower end of the band `[P]`; NaN where fewer than two curves reach."""
+    """Lower end of the band `[P]`; NaN there too, and for a single curve."""
     high: F64
 
 
@@ -158,7 +159,10 @@ def course(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Course:
     curves = [(x, y) for x, y in curves if len(x)]
     at = np.unique(np.array([place for places, _ in curves for place in places], np.float64))
     rows = np.full((3, len(at)), np.nan)
+    # The few curves that go on longest would pass for the course of all of them.
+    least = max(min(2, len(curves)), math.ceil(len(curves) / 2))
     for k, place in enumerate(at):
         here = [float(np.interp(place, x, y)) for x, y in curves if x[0] <= place <= x[-1]]
-        rows[:, k] = float(iqm(np.asarray(here))), *interval([here])
+        if len(here) >= least:
+            rows[:, k] = float(iqm(np.asarray(here))), *interval([here])
     return Course(at, rows[0], rows[1], rows[2])

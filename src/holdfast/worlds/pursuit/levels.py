@@ -34,6 +34,11 @@ class Levels:
             self._options.append(self._options[0])
             self.params = np.concatenate([self.params, self.params[:1]])
 
+    def shrink(self) -> None:
+        """Have level 0 alone."""
+        self._options = self._options[:1]
+        self.params = self.params[:1].copy()
+
     @property
     def mixed(self) -> bool:
         """Whether there is more than one level."""

@@ -338,11 +338,15 @@ class PursuitWorld(World):
     def set_value(self, name: str, value: float, *, level: int | None = None) -> None:
         """Set one of `value_names` from the next step (or reset) on, for all levels or for one.
 
-        -1 unsets a radius, an angle or the obstacle range; setting `n_obstacles` ends the range.
+        -1 unsets a radius, an angle, the obstacle range or the mixed distance; setting `n_obstacles` ends the
+        range.
         """
         if name == "mixed_share":
             old = round(min(max(value, 0.0), 1.0) * self.games)
             self.set_levels([1] * old + [0] * (self.games - old))
+        elif name == "mixed_max_init_distance" and value == -1:
+            self.set_levels([0] * self.games)
+            self._levels.shrink()
         elif name == "mixed_max_init_distance":
             self._levels.grow(2)
             self.set_values({"max_init_distance": value}, level=1)
