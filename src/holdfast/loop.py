@@ -371,6 +371,7 @@ class Loop:
                 "updates": self.total,
                 "lights": lights,
                 "messages": self._messages,
+                "best_by": self.rule.main,
                 "best_value": self.progress.best_value,
                 "best_update": self.progress.best_update,
             }

@@ -99,7 +99,7 @@ def number():
         (["resume", "nothing", "--updates", "3"], 5, "There is no run 'nothing'"),
         (["doctor", "shaol"], 2, "neither a world"),
         (["doctor", "--steps", "1"], 2, "--steps 1 is not allowed"),
-        (["doctor", "--updates", "3"], 2, "is not understood"),
+        (["doctor", "--updates", "3"], 2, "is neither a world"),
         (["doctor", "envs:Nan"], 6, "NaN or infinity"),
         (["envcheck", "shoal"], 2, "holdfast doctor shoal"),
         (["envcheck", "CartPole-v1", "--modes", "fast"], 2, "there is no mode 'fast'"),

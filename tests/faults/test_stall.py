@@ -36,7 +36,7 @@ class Base(gym.Env):
 
 class Sleeper(Base):
     def rest(self):
-        time.sleep(3)
+        time.sleep(6)
 
 class Hog(Base):
     def rest(self):

@@ -31,9 +31,14 @@ class Rule:
         """The first metric that is compared."""
         return self.orders[0][0]
 
+    @property
+    def names(self) -> list[str]:
+        """Every metric that the rule names."""
+        return [bound[0] for bound in self.bounds] + [order[0] for order in self.orders]
+
     def key(self, metrics: Mapping[str, float]) -> list[float]:
         """Return what is compared, larger being better: bounds kept, then the metrics with their signs."""
-        for name in [bound[0] for bound in self.bounds] + [order[0] for order in self.orders]:
+        for name in self.names:
             if name not in metrics:
                 known = ", ".join(sorted(metrics))
                 raise StorageError(

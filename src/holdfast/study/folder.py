@@ -21,6 +21,7 @@ from typing import Any
 from holdfast.config import Config, differences, from_tables, read_toml, resolve, to_toml
 from holdfast.errors import ConfigError
 from holdfast.ladder import EVENT
+from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import main_metric
 from holdfast.run import RunDirectory, checked_name
 from holdfast.store.files import read_json, storage_errors, write_atomic, write_json
@@ -58,7 +59,7 @@ class StudyFolder:
         self.name = checked_name(order.name or default_name(order.target, base, kind))
         self.path = order.runs_dir / self.name
         self.jobs = order.jobs or max(1, min(cores(), runs))
-        self.main = base.probe.best_by or main_metric(base.world.name)
+        self.main = parse_rule(base.probe.best_by or main_metric(base.world.name)).main
         self.base = self._adopt(base)
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.probes.headlines import Headline, headline, headline_in
+from holdfast.probes.rank import Rule, parse_rule
 from holdfast.records import F64
 from holdfast.view.numbers import number
 
@@ -92,18 +93,24 @@ class RunFiles:
         return [line for line in self.journal if line.get("event") == "decision"]
 
     @property
+    def rule(self) -> Rule:
+        """How probes are ranked."""
+        chosen = str(self.config.get("probe", {}).get("best_by", ""))
+        return parse_rule(chosen or self.headline.metric)
+
+    @property
     def main(self) -> str:
         """Name of the metric by which probes are ranked."""
-        chosen = str(self.config.get("probe", {}).get("best_by", ""))
-        return chosen or self.headline.metric
+        return self.rule.main
 
     @property
     def best_update(self) -> int:
         """Update of the best probe; 0 before the first."""
+        rule = self.rule
         ranked = [
-            (value, -int(e.get("update", 0)))
+            (rule.key(e["metrics"]), -int(e.get("update", 0)))
             for e in self.evals
-            if (value := number(e["metrics"].get(self.main))) is not None
+            if all(number(e["metrics"].get(name)) is not None for name in rule.names)
         ]
         return -max(ranked)[1] if ranked else 0
 
