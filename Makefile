@@ -18,7 +18,7 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,gym,multi,report]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,gym,multi,report,study]"
 	$(BIN)/python -m pip install --quiet --no-deps gym-super-mario-bros==7.4.0
 	touch $@
 
