@@ -26,7 +26,7 @@ demo: setup
 	$(BIN)/holdfast train shoal --run demo-$$(date +%Y%m%d-%H%M%S)
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check src tests bench

@@ -72,6 +72,8 @@ class Lookout:
         self._thread.join(timeout=5.0)
         self._disarm()
         glance = self.glance()
+        if self._stalled and self.heartbeat.see(glance) < self.stall_s:
+            self._moves(glance)  # it moved and ended between two looks
         self.heartbeat.note(glance, self.facts(glance))
         if self._resources is not None:
             with contextlib.suppress(OSError):
@@ -85,9 +87,7 @@ class Lookout:
         if self.stall_s and idle >= self.stall_s:
             self._stall(glance, idle, now)
         elif self._stalled:
-            self._stalled = False
-            self.say(f"The run moves again, at update {glance.update}.")
-            self.heartbeat.beat(glance, self.facts(glance), "moves")
+            self._moves(glance)
         if now >= self._beat_from:
             self._beat_from = now + self.config.beat_s
             facts = self.facts(glance)
@@ -174,6 +174,11 @@ class Lookout:
         where = f" All stacks are in {path}." if path is not None else ""
         self.say(f"{text}.{where}")
         self.heartbeat.beat(glance, {**self.facts(glance), "stacks": str(path or "")}, "stall")
+
+    def _moves(self, glance: Glance) -> None:
+        self._stalled = False
+        self.say(f"The run moves again, at update {glance.update}.")
+        self.heartbeat.beat(glance, self.facts(glance), "moves")
 
     def _give_hints(self, glance: Glance, facts: Mapping[str, Any]) -> None:
         signals = self.loop.signals
