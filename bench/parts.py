@@ -62,10 +62,11 @@ def worlds(quick: bool) -> Rows:
 
 
 def advantages(quick: bool) -> Rows:
-    """GAE of one rollout of 128 steps x 1600 slots."""
+    """GAE and V-trace of one rollout of 128 steps x 1600 slots."""
     import numpy as np
 
     from holdfast.learn.returns import gae
+    from holdfast.learn.vtrace_kernels import vtrace
 
     steps, slots = 128, 1600
     rng = np.random.default_rng(0)
@@ -74,21 +75,24 @@ def advantages(quick: bool) -> Rows:
     ends, cuts = rng.random((2, steps, slots)) < 0.01
     final = np.zeros((steps, slots), np.float32)
     out, returns = np.empty((2, steps, slots), np.float32)
-    args = (rewards, values, ends, cuts, final, 0.99, 0.95, out, returns)
-    gae(*args)
-    times = []
-    for _ in range(5 if quick else 30):
-        began = time.perf_counter()
-        gae(*args)
-        times.append(time.perf_counter() - began)
-    took = statistics.median(times)
-    return [
-        (
-            "GAE, 128 x 1600",
-            f"{took * 1e3:.2f} ms",
-            f"{steps * slots / took / 1e6:.0f} M transitions/s, one thread; there is no V-trace kernel yet",
-        )
-    ]
+    facts = (rewards, values, ends, cuts, final, 0.99, 0.95)
+    weights = (0.1 * rng.normal(size=(steps, slots))).astype(np.float32)
+    mask = np.ones((steps, slots), bool)
+    rows: Rows = []
+    for what, kernel, args in (
+        ("GAE", gae, (*facts, out, returns)),
+        ("V-trace", vtrace, (weights, mask, *facts, 1.0, 1.0, out, returns)),
+    ):
+        kernel(*args)
+        times = []
+        for _ in range(5 if quick else 30):
+            began = time.perf_counter()
+            kernel(*args)
+            times.append(time.perf_counter() - began)
+        took = statistics.median(times)
+        note = f"{steps * slots / took / 1e6:.0f} M transitions/s, one thread"
+        rows.append((f"{what}, 128 x 1600", f"{took * 1e3:.2f} ms", note))
+    return rows
 
 
 def checkpoints(quick: bool) -> Rows:

@@ -295,7 +295,7 @@ def report(lines: list[dict[str, Any]]) -> str:
             out += ["", f"## {titles[line['part']]}", "", *parts.table(line["rows"])]
             if line["verdict"]:
                 out += ["", line["verdict"]]
-    out += ["", "## Bars (issue 7)", ""]
+    out += ["", "## Bars", ""]
     out += [bar.words for bar in table.bars(cases, shares)]
     out += [
         f"- {line['verdict'] or 'not measured: growth'}"

@@ -137,7 +137,7 @@ class Bar:
 
 
 def bars(cases: dict[str, dict[str, Row]], shares: dict[str, float | None]) -> list[Bar]:
-    """Return the bars of issue 7 that this bench can judge; `shares` are ours fused's by case name."""
+    """Return the bars that this bench can judge; `shares` are ours fused's by case name."""
     found: list[Bar] = []
 
     def against(case_name: str, keys: tuple[str, ...], bound: float, text: str) -> None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from holdfast.jit import kernel
 from holdfast.records import F32, F64, Bools
 
@@ -38,11 +40,11 @@ def vtrace(
     """Write advantages and value targets; return how many unmasked weights were cut to `rho_bar`."""
     steps, slots = rewards.shape
     cut = 0.0
-    for n in range(slots):
-        # Target minus value of the next step, and the target itself.
-        carry = 0.0
-        following = float(values[steps, n])
-        for t in range(steps - 1, -1, -1):
+    # Target minus value of the next step, and the target itself.
+    carries = np.zeros(slots)
+    followings = values[steps].astype(np.float64)
+    for t in range(steps - 1, -1, -1):
+        for n in range(slots):
             weight = 1.0
             if mask[t, n]:
                 weight = math.exp(log_weights[t, n])
@@ -52,12 +54,12 @@ def vtrace(
             value = float(values[t, n])
             after = float(values[t + 1, n])
             if terminations[t, n]:
-                after, following, c = 0.0, 0.0, 0.0
+                after, followings[n], c = 0.0, 0.0, 0.0
             elif truncations[t, n]:
-                after = following = float(final_values[t, n])
+                after = followings[n] = float(final_values[t, n])
                 c = 0.0
-            advantages[t, n] = rho * (rewards[t, n] + gamma * following - value)
-            carry = rho * (rewards[t, n] + gamma * after - value) + gamma * c * carry
-            following = value + carry
-            targets[t, n] = following
+            advantages[t, n] = rho * (rewards[t, n] + gamma * followings[n] - value)
+            carries[n] = rho * (rewards[t, n] + gamma * after - value) + gamma * c * carries[n]
+            followings[n] = value + carries[n]
+            targets[t, n] = followings[n]
     return cut
