@@ -210,7 +210,7 @@ def test_a_game_that_hangs_in_the_calling_thread_is_reported() -> None:
 
 
 def test_auto_takes_processes_for_slow_environments_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_modes, "_cores", lambda: 2)
+    monkeypatch.setattr(pool_modes, "cores", lambda: 2)
     monkeypatch.setattr(pool_modes, "_timed", {})
     for name, games, mode in [
         ("pool_envs:Walk", 4, "serial"),
@@ -222,14 +222,14 @@ def test_auto_takes_processes_for_slow_environments_only(monkeypatch: pytest.Mon
         world = world_of(name, games=games)
         assert world.mode == mode
         world.close()
-    monkeypatch.setattr(pool_modes, "_cores", lambda: 1)
+    monkeypatch.setattr(pool_modes, "cores", lambda: 1)
     world = world_of("pool_envs:Slow")
     assert world.mode == "serial"
     world.close()
 
 
 def test_auto_takes_processes_when_the_first_step_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_modes, "_cores", lambda: 2)
+    monkeypatch.setattr(pool_modes, "cores", lambda: 2)
     monkeypatch.setattr(pool_modes, "_timed", {})
     options = {"construct_s": 0.2, "reset_s": 0.2, "step_s": 0.2, "max_restarts": 0}
     world = world_of("pool_envs:SleepsInStep", **options)

@@ -25,11 +25,12 @@ from holdfast.learn.fused_crew import Crew
 from holdfast.learn.fused_layout import Layout, aligned
 from holdfast.learn.fused_loss import NOTES
 from holdfast.learn.fused_order import permutation
-from holdfast.learn.fused_sync import ABORT, SYNC_SIZE
+from holdfast.learn.fused_sync import ABORT, PATIENCE, SYNC_SIZE, patience
 from holdfast.learn.fused_tiles import ROWS
 from holdfast.learn.learner import Anchor, Index, Learner
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.spec import NetSpec, check_parameters
+from holdfast.parallel import cores
 from holdfast.records import F32, Array, Rollout
 from holdfast.rng import Streams
 
@@ -161,6 +162,7 @@ class FusedNet:
         if self._records.shape != (count, width):
             self._records = aligned(count, width)
         sync = np.zeros(SYNC_SIZE, np.int64)
+        sync[PATIENCE] = patience(self.threads)
         out = np.zeros(len(kernels.OUT) + 1, np.float64)
         layout = self.layout
         args = (
@@ -248,7 +250,7 @@ class FusedLearner(Learner):
         name: str = "policy",
     ) -> None:
         compile_kernels()
-        threads = config.threads or os.cpu_count() or 1
+        threads = config.threads or cores()
         self.net = FusedNet(spec, threads)
         super().__init__(spec, config, streams, slots, name)
 

@@ -40,6 +40,7 @@ from holdfast.learn.fused_simd import address
 from holdfast.learn.fused_sync import (
     add,
     exchange,
+    patience,
     pause,
     read,
     replace,
@@ -49,6 +50,7 @@ from holdfast.learn.fused_sync import (
 
 # Places in the int64 array that caller and helpers share; each has a cache line of its own.
 COUNTER, DONE, STOP, WHAT, ASLEEP, LINE = 0, 8, 16, 24, 32, 8
+PATIENCE = STOP + 1
 _LEFT = (1 << 32) - 1
 """The counter's lower half: parts left. The upper half counts jobs, so that no two look alike."""
 _SPINS, _YIELDS = 500, 500
@@ -96,7 +98,7 @@ def work_on(worker, table, plans, layers, segments, packed, work):
     """Take parts of the job; return when all are done (the caller, worker 0) or none came for a while (a helper)."""
     at = address(table)
     asleep = at + 8 * (ASLEEP + LINE * (worker - 1))
-    idle = 0
+    idle, spins = 0, table[PATIENCE]
     while True:
         if _take(worker, table, plans, layers, segments, packed, work):
             idle = 0
@@ -105,7 +107,7 @@ def work_on(worker, table, plans, layers, segments, packed, work):
         if worker == 0:
             if read(at + 8 * DONE) * table[WHAT + PART] >= table[WHAT + ROWS]:
                 return
-            rest(idle)
+            rest(idle, spins)
         elif idle < _SPINS:
             pause()
         elif idle < _SPINS + _YIELDS:
@@ -126,6 +128,7 @@ class Crew:
         self.owner = os.getpid()
         self.table: npt.NDArray[np.int64] = np.zeros(ASLEEP + LINE * max(helpers, 1), np.int64)
         self.table[ASLEEP::LINE] = 1
+        self.table[PATIENCE] = patience(1 + helpers)
         self._shared = (self.table, *buffers)
         self._locks = [threading.Lock() for _ in range(helpers)]
         for k, lock in enumerate(self._locks):

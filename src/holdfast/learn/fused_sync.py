@@ -6,6 +6,7 @@ cores goes on; and it leaves when the abort flag is set, so that a thread that c
 raised never leaves the others waiting.
 
     sync = np.zeros(SYNC_SIZE, np.int64)     # one for each parallel call, fresh
+    sync[PATIENCE] = patience(threads)
     if barrier(address(sync), threads): return ABORTED
 """
 
@@ -21,14 +22,17 @@ from numba.core import cgutils, types
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_simd import vector_op
+from holdfast.parallel import cores
 
-SYNC_SIZE = 32
-"""Length of the int64 array; arrivals, generation, abort and tickets have cache lines of their own."""
+SYNC_SIZE = 40
+"""Length of the int64 array; arrivals, generation, abort, tickets and patience have cache lines of their own."""
 ABORT = 16
 """Index of the abort flag: write 1 to release every waiting thread."""
+PATIENCE = 32
+"""Index of how long to spin before others are let onto the core: see `patience`."""
 
 _TICKETS = 24
-_SPINS = 1000
+_SPINS = 20_000
 _YIELDS = 200
 _SLEEP_US = 50
 _I64 = ir.IntType(64)
@@ -110,12 +114,21 @@ yield_core: Any = types.ExternalFunction("sched_yield", types.int32())
 _sleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
+def patience(threads: int) -> int:
+    """Return how many times a thread may look before it lets others onto its core.
+
+    Whoever comes onto the core stays there for milliseconds, so with a core for each thread it pays to spin
+    through some 300 us. With fewer cores the one that is waited for may be the one that needs this core.
+    """
+    return _SPINS if threads <= cores() else 0
+
+
 @kernel
-def rest(waits):
+def rest(waits, spins):
     """Let a little time pass, more the longer one has waited."""
-    if waits < _SPINS:
+    if waits < spins:
         pause()
-    elif waits < _SPINS + _YIELDS:
+    elif waits < spins + _YIELDS:
         yield_core()
     else:
         _sleep(_SLEEP_US)
@@ -137,10 +150,10 @@ def barrier(sync, threads):
         write(sync, 0)
         write(sync + 64, generation + 1)
         return read(sync + 8 * ABORT)
-    waits = 0
+    waits, spins = 0, read(sync + 8 * PATIENCE)
     while read(sync + 64) == generation:
         if read(sync + 8 * ABORT) != 0:
             return 1
         waits += 1
-        rest(waits)
+        rest(waits, spins)
     return read(sync + 8 * ABORT)

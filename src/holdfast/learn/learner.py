@@ -14,7 +14,6 @@ same seed see the same numbers and differ only by rounding.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ from holdfast.learn.options import LearnerConfig
 from holdfast.learn.policy import Policy, make_policy, to_box
 from holdfast.learn.returns import explained_variance, gae
 from holdfast.learn.spec import NetSpec, initial_parameters
+from holdfast.parallel import cores
 from holdfast.records import F32, Array, Bools, Rollout
 from holdfast.rng import Streams
 
@@ -61,7 +61,7 @@ class Learner(ABC):
         name: str = "policy",
     ) -> None:
         self.spec, self.config, self.streams, self.name = spec, config, streams, name
-        self.threads = config.threads or os.cpu_count() or 1
+        self.threads = config.threads or cores()
         self.norm = ObsNorm(spec.obs_size) if config.normalise_obs and not spec.picture else None
         self.reward_norm = RewardNorm(slots, config.gamma) if config.normalise_rewards else None
         self.settings = {

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from holdfast.parallel import cores
 from holdfast.study.child import Child
 from holdfast.study.show import Board
 
 TICK_S = 0.2
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_each(jobs: int) -> int:

@@ -21,12 +21,13 @@ from typing import Any
 from holdfast.config import Config, differences, from_tables, read_toml, resolve, to_toml
 from holdfast.errors import ConfigError
 from holdfast.ladder import EVENT
+from holdfast.parallel import cores
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import main_metric
 from holdfast.run import RunDirectory, checked_name
 from holdfast.store.files import read_json, storage_errors, write_atomic, write_json
 from holdfast.store.journal import plain, read_lines
-from holdfast.study.crew import cores, threads_each
+from holdfast.study.crew import threads_each
 from holdfast.study.specs import Member, Pair, check_settings, make_member
 
 SEEDS, SEARCH = "seeds", "search"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from holdfast.errors import ConfigError
+from holdfast.parallel import cores
 from holdfast.worlds.events import Events
 from holdfast.worlds.pool_faults import Ledger
 from holdfast.worlds.pool_games import Game, make_game
@@ -31,7 +31,7 @@ def choose_mode(name: str, options: ForeignOptions, make: Callable[[], Game]) ->
     """
     if options.mode != "auto":
         return options.mode
-    if options.games < 2 or _cores() < 2 or name.startswith("__main__:"):
+    if options.games < 2 or cores() < 2 or name.startswith("__main__:"):
         return "serial"
     if name not in _timed:
         _timed[name] = patiently(
@@ -89,7 +89,7 @@ def make_backend(
     events: Events,
 ) -> Backend:
     """Return the games of a world, constructed."""
-    workers = 1 if mode == "serial" else options.workers or _cores()
+    workers = 1 if mode == "serial" else options.workers or cores()
     workers = min(workers, options.games)
     if mode == "process":
         from holdfast.worlds.workers import ProcessBackend
@@ -112,7 +112,3 @@ def _portable(name: str) -> bool:
     except ConfigError:
         return False
     return True
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
