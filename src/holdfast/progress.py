@@ -105,3 +105,11 @@ def start_signals(world: World, episodes: Sequence[Episode]) -> dict[str, Any]:
         "starts/waiting": world.queued(),
         "starts/forced": sum(e.ended == "forced" for e in episodes),
     }
+
+
+def recorded(signals: dict[str, Any]) -> dict[str, Any]:
+    """Return the signals as they are written down: of mined starts only what identifies them."""
+    mined = signals.get("starts/mined")
+    if mined is None:
+        return signals
+    return {**signals, "starts/mined": [start.brief() for start in mined]}
