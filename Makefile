@@ -50,6 +50,12 @@ $(BENCH_VENV)/.ready: constraints.txt $(wildcard bench/requirements*.txt) bench/
 	sh bench/install_puffer.sh $(BENCH_VENV)/bin/python || echo "bench: did not install: pufferlib"
 	touch $@
 
+# gym-super-mario-bros, for bench/mario_worlds.py: it needs NumPy 1.
+.venv-mario/.ready: bench/requirements-mario.txt
+	$(PYTHON) -m venv .venv-mario
+	.venv-mario/bin/python -m pip install --quiet -r bench/requirements-mario.txt
+	touch $@
+
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -77,7 +77,8 @@ class Ours:
     """`holdfast.learn.replay`, drawing single steps or sequences."""
 
     def __init__(self, data: Data, capacity: int, sequences: bool) -> None:
-        from holdfast.learn.replay import Replay, ReplayConfig
+        from holdfast.learn.options import ReplayConfig
+        from holdfast.learn.replay import Replay
         from holdfast.rng import Streams
 
         config = ReplayConfig(

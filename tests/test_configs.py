@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import resolve
+from holdfast.config import differences, resolve
 from holdfast.loop import make_plan
 from holdfast.probes.runner import draw_lot
 from holdfast.probes.sectors import in_range
@@ -15,6 +15,7 @@ from holdfast.run import load_stages
 from holdfast.worlds.shoal.starts import read_starts
 
 SHOAL = Path(__file__).parent.parent / "configs" / "shoal"
+MARIO = SHOAL.parent / "mario"
 
 
 @pytest.mark.parametrize("path", sorted(SHOAL.glob("*.toml")), ids=lambda p: p.stem)
@@ -72,3 +73,22 @@ def test_a_mix_holds_the_headings_and_speeds_that_it_is_named_for(
         assert in_range(math.degrees(math.atan2(vy, vx)), span)
         assert low <= math.hypot(vx, vy) <= high
         assert start.seed not in evaluated
+
+
+@pytest.mark.parametrize("path", sorted(MARIO.glob("*.toml")), ids=lambda p: p.stem)
+def test_a_config_of_mario_resolves_and_its_scripts_can_be_played(path: Path) -> None:
+    from holdfast.probes.forward import check_scripts
+
+    config = resolve(str(path))
+    plan = make_plan(config, config.world.options.games)
+    steps = plan.updates * config.world.options.games * config.learner.steps
+    assert 20_000 <= steps <= 10_000_000
+    assert not config.probe.deterministic and config.guards.progress.enabled
+    check_scripts(config.world.name, config.guards.bootstrap.scripts())
+    assert f"holdfast train configs/mario/{path.name} --run" in path.read_text()
+
+
+def test_the_config_for_tiles_is_what_train_mario_does() -> None:
+    named, plain = resolve(str(MARIO / "1-1-tiles.toml")), resolve("mario")
+    kept = ("run.checkpoint_every", "run.keep_every")
+    assert [d for d in differences(plain, named) if not d.startswith(kept)] == []

@@ -20,6 +20,7 @@ from holdfast.collect import Collector, Seat
 from holdfast.config import Config
 from holdfast.errors import GuardStop
 from holdfast.guards import Guard
+from holdfast.guards.supply import DeathPlaces
 from holdfast.learn.schedule import parse_windows, shape_factor, windowed
 from holdfast.plan import Phase, Plan
 from holdfast.probes.clips import film_probe
@@ -27,7 +28,7 @@ from holdfast.probes.pairs import kept, paired
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import ProbeSpec, draw_lot, main_metric, run_probe
 from holdfast.probes.worst import write_worst
-from holdfast.progress import Progress, start_signals
+from holdfast.progress import Progress, recorded, start_signals
 from holdfast.records import Decision, Episode, EvalReport
 from holdfast.rng import Streams, derive_seed
 from holdfast.selfplay.cast import Cast, policy_state
@@ -62,6 +63,8 @@ class Loop:
         self.guards, self.recorder, self.checkpoints = guards, recorder, checkpoints
         self.probe_spec, self.show = probe, show
         self.pairs = Pairs(config.selfplay.pairs)
+        tails = config.guards.tails
+        self.places = DeathPlaces() if tails.enabled and tails.mine else None
         self.total = plan.updates
         self.phase = plan.phase(1)
         self.windows = parse_windows(config.learner.entropy_windows)
@@ -86,13 +89,15 @@ class Loop:
         self.registry.register("recorder", recorder)
         self.registry.register("pairs", self.pairs)
         self.registry.register("cast", cast)
+        if self.places is not None:
+            self.registry.register("places", self.places)
 
     def begin(self) -> None:
         """Let the guards set what must hold before the first update of a new run.
 
         Values are set before the first episodes begin; starts are queued and scripts begun after.
         """
-        self.signals = {"update": 0, **self.place()}
+        self.signals = {"update": 0, **self.place(), **self.values()}
         queued: list[tuple[Guard, Decision]] = []
         for guard in self.guards:
             for decision in guard.initial(self.signals):
@@ -217,8 +222,12 @@ class Loop:
             config.lr_schedule, done, config.lr_warmup, 1 / self.total, config.lr_floor
         )
         self.team.set_value("lr", config.lr * factor)
-        entropy = windowed(config.entropy, self.windows, self.progress.update + 1)
-        self.team.set_value("entropy", entropy)
+        before, entropy = (
+            windowed(config.entropy, self.windows, self.progress.update + k) for k in (0, 1)
+        )
+        if self.progress.update + 1 == self.phase.first or entropy != before:
+            # Between two windows it is left alone: a guard may have turned it.
+            self.team.set_value("entropy", entropy)
         groups = self.config.run.stagger // config.steps
         age = self.progress.update + 1 - self.phase.first
         if age < groups:
@@ -254,6 +263,8 @@ class Loop:
         self.signals.update(self.place())
         if any(guard.reads_starts for guard in self.guards):
             self.signals.update(start_signals(self.world, episodes))
+        if self.places is not None:
+            self.signals.update(self.places.take(progress.update, episodes))
         self.signals["update"] = progress.update
         self.signals["env_steps"] = progress.env_steps
         self.signals["episode/count"] = progress.episodes
@@ -261,8 +272,11 @@ class Loop:
         if self.config.selfplay.enabled:
             self.remember()
             self.signals.update(self.sides())
-        for name in self.world.value_names:
-            self.signals[f"world/{name}"] = self.world.value(name)
+        self.signals.update(self.values())
+
+    def values(self) -> dict[str, float]:
+        """Return the values of the world that guards may turn, as they are now."""
+        return {f"world/{name}": self.world.value(name) for name in self.world.value_names}
 
     def probe(self) -> None:
         """Evaluate on the fixed seeds when it is time; remember the best."""
@@ -352,7 +366,7 @@ class Loop:
         self.signals["time/policy_s"] = self.collector.policy_s
         for name, seconds in self._seconds.items():
             self.signals[f"time/{name}_s"] = seconds
-        self.recorder.update(self.signals)
+        self.recorder.update(recorded(self.signals))
         self.recorder.journal(
             "update", update, env_steps=self.progress.env_steps, parameters=self.parameter_hash()
         )

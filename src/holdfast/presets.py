@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 # The reward of the original pays for shadowing the predator; view_reward 5 does not. Danger is in the first
@@ -50,6 +51,7 @@ MARIO: dict[str, Any] = {
         "normalise_rewards": True,
     },
     "probe": {"every": 25, "episodes": 20, "deterministic": False},
+    "guards": {"progress": {"enabled": True}},
 }
 
 FOREIGN: dict[str, Any] = {
@@ -71,6 +73,6 @@ FOREIGN: dict[str, Any] = {
 def preset(world: str) -> dict[str, Any]:
     """Return the tables that lie under the user's settings for this world."""
     chosen = {"shoal": SHOAL, "pursuit": PURSUIT, "mario": MARIO}.get(world, FOREIGN)
-    tables = {section: dict(table) for section, table in chosen.items()}
+    tables: dict[str, Any] = deepcopy(chosen)
     tables.setdefault("world", {})["name"] = world
     return tables

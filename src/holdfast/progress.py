@@ -105,3 +105,20 @@ def start_signals(world: World, episodes: Sequence[Episode]) -> dict[str, Any]:
         "starts/waiting": world.queued(),
         "starts/forced": sum(e.ended == "forced" for e in episodes),
     }
+
+
+def recorded(signals: dict[str, Any]) -> dict[str, Any]:
+    """Return the signals as they are written down.
+
+    Of mined starts only what identifies them; of ended ones not what each part of the reward paid, nor the reasons for
+    which they did not end: episodes.jsonl has all of that.
+    """
+    short = dict(signals)
+    if "starts/mined" in signals:
+        short["starts/mined"] = [start.brief() for start in signals["starts/mined"]]
+    if "starts/ended" in signals:
+        short["starts/ended"] = [
+            {k: v for k, v in e.items() if not k.startswith("reward_") and (v or k[:4] != "end_")}
+            for e in signals["starts/ended"]
+        ]
+    return short

@@ -6,6 +6,7 @@ runs/first/
   sessions.jsonl   one line when a process begins and one when it ends: pid, update, reason
   journal.jsonl metrics.jsonl episodes.jsonl evals.jsonl checkpoints/ tb/
   heartbeat.json heartbeat.jsonl resources.jsonl hints.jsonl
+  forward.json     how far every action came, if guards.bootstrap.forward_probe asked
   env_events.jsonl env_fault_*.md     of a foreign environment
   stacks/          of a run that stood still or had slow steps
   plots/ media/ report.html
@@ -280,11 +281,15 @@ def start(
     say: Say = print,
 ) -> Outcome:
     """Make a new run and train it; one that is too slow for `run.min_sps` is not even begun."""
+    refuse_scripts(config)
     refuse_hopeless(config, runs_dir)
     if not config.run.name:
         stem = re.sub(r"[^A-Za-z0-9]+", "-", config.world.name).strip("-").lower()
         config = named(config, f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}")
+    config, forward = find_forward(config, say)
     directory = RunDirectory.create(runs_dir, config)
+    if forward:
+        write_atomic(directory.path / "forward.json", json.dumps(forward, indent=2) + "\n")
     say(f"run {directory.path}")
     return train(directory, config, build, show, say)
 
@@ -313,3 +318,24 @@ def refuse_hopeless(config: Config, runs_dir: Path) -> None:
         from holdfast.preflight import check_speed
 
         check_speed(config, runs_dir)
+
+
+def refuse_scripts(config: Config) -> None:
+    """Raise if a script of the bootstrap guard is one that the world cannot play."""
+    if config.guards.bootstrap.enabled:
+        from holdfast.probes.forward import check_scripts
+
+        check_scripts(config.world.name, config.guards.bootstrap.scripts())
+
+
+def find_forward(config: Config, say: Say) -> tuple[Config, dict[str, Any]]:
+    """Return the config with the action that runs forward, and the report of the probe that found it, if one was made."""
+    bootstrap = config.guards.bootstrap
+    if not bootstrap.enabled or not bootstrap.forward_probe or bootstrap.forward:
+        return config, {}
+    from holdfast.probes.forward import probe_forward
+
+    report = probe_forward(config.world.options, bootstrap.forward_probe)
+    say(str(report))
+    guards = replace(config.guards, bootstrap=replace(bootstrap, forward=report.best))
+    return replace(config, guards=guards), report.record()

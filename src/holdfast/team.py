@@ -49,6 +49,11 @@ class Team:
             "team": self,
             **{part_name(role): learner for role, learner in self.learners.items()},
             **{part_name(role, "novelty"): one for role, one in self.novelties.items()},
+            **{
+                part_name(role, "replay"): learner.replay
+                for role, learner in self.learners.items()
+                if learner.replay is not None
+            },
         }
 
     @property

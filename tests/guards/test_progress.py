@@ -92,6 +92,14 @@ def test_a_best_that_does_not_move_is_warned_of_once_and_cleared() -> None:
     assert guard.light() == "green"
 
 
+def test_a_stage_that_is_cleared_again_and_again_is_no_lack_of_progress() -> None:
+    guard = ProgressGuard(ProgressConfig(patience=2))
+    flag = ended(3161, 3121, clear=1.0, death=0.0)
+    assert [update(guard, flag) for _ in range(5)] == [[]] * 5
+    kinds = [update(guard, e) for e in (ended(900, 860), ended(900, 860), flag)]
+    assert kinds == [[], ["warn"], ["clear"]]
+
+
 def test_it_goes_on_from_its_state() -> None:
     config = ProgressConfig(window=3, patience=4)
     whole, first = ProgressGuard(config), ProgressGuard(config)

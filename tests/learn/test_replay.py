@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from holdfast.errors import ConfigError, StorageError
-from holdfast.learn.replay import Interval, Replay, ReplayConfig, fitting
+from holdfast.learn.options import ReplayConfig
+from holdfast.learn.replay import Interval, Replay, fitting
 from holdfast.learn.replay_kernels import draw, set_priorities, tree_offsets, tree_total
 from holdfast.learn.replay_store import Form, Reader, Strips
 from holdfast.records import Rollout

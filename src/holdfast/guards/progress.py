@@ -55,12 +55,14 @@ class ProgressConfig:
     """Fact of an episode that says how far it came."""
     gain_fact: str = "ground"
     """Fact of an episode that says what it won; more than 0 is progress."""
+    done_fact: str = "clear"
+    """Fact of an episode that is above 0 when it reached its goal: always progress."""
     window: Annotated[int, Meta(ge=1)] = 100
     """Episodes over which rates are taken, of all stages and of each."""
     milestone: Annotated[float, Meta(ge=0)] = 256.0
     """Distance between two milestones of the best so far; 0 counts none."""
     patience: Annotated[int, Meta(ge=0)] = 40
-    """Updates without a new best before the warning; 0 never warns."""
+    """Updates without a new best, and without an episode that reached its goal, before the warning; 0 never warns."""
 
 
 class ProgressGuard(Guard):
@@ -98,7 +100,8 @@ class ProgressGuard(Guard):
             self.now["reached_mean"] = fmean(reached)
             self.now["reached_max"] = max(reached)
         self.now["episodes_now"] = len(own)
-        return self._judge(max(reached, default=-math.inf))
+        done = any(value > 0 for value in facts_of(own, self.config.done_fact))
+        return self._judge(max(reached, default=-math.inf), done)
 
     def _keep(self, episode: Ended) -> None:
         row = [
@@ -115,11 +118,12 @@ class ProgressGuard(Guard):
             self.stages.setdefault(stage, deque(maxlen=self.config.window)).append(row)
             self.played[stage] = self.played.get(stage, 0) + 1
 
-    def _judge(self, reached: float) -> list[Decision]:
+    def _judge(self, reached: float, done: bool) -> list[Decision]:
         """Age or renew the best; return a warning or its end."""
         patience = self.config.patience
-        if reached > self.best:
-            before, self.best, since = self.best, reached, self.since_best
+        if reached > self.best or done:
+            before, since = self.best, self.since_best
+            self.best = max(reached, before)
             self.since_best = 0
             if not self.active:
                 return []

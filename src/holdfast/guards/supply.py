@@ -274,6 +274,7 @@ class DeathPlaces:
         """Count the deaths of an update; return its signals, `starts/mined` with the starts among them.
 
         A place is offered when somebody died there now and it is one of the worst: what the ledger counts as a relapse.
+        Nothing is offered of a world that keeps no moments before a death.
         """
         self._forget(update)
         found: dict[str, Start] = {}
@@ -288,6 +289,8 @@ class DeathPlaces:
             found[start.id] = start
         worst = self.worst()
         whole = sum(self._weights.values())
+        if not self._weights and not any("before" in e.detail for e in episodes):
+            return {}
         signals: dict[str, Any] = {
             "starts/mined": [found[place] for place in worst if place in found],
             "places/deaths": dead,

@@ -71,8 +71,9 @@ class TailsConfig:
     warn_patience: Annotated[int, Meta(ge=1)] = 3
     """Updates in a row at that ratio before the warning."""
     mine: bool = False
-    """Add fresh starts that failed in training to a live stage, so that the tail is met again. Starts of
-    evaluations are never used: they would no longer measure anything."""
+    """Add fresh starts that failed in training to a live stage, so that the tail is met again; in a world that keeps
+    the moments before a death (mario), these moments at the places where it keeps dying. Starts of evaluations are
+    never used: they would no longer measure anything."""
     mine_max: Annotated[int, Meta(ge=1)] = 256
     """Most mined starts; cured ones make room first, then the oldest."""
     mine_share: Annotated[float, Meta(ge=0, le=1)] = 0.5
@@ -150,7 +151,9 @@ class TailLedger(Guard):
         self._begin(signals.get("starts/begun") or ())
         self._end(signals.get("starts/ended") or ())
         self._reconcile(signals.get("starts/waiting"))
-        found = signals.get("starts/mined") or self._failures(signals.get("starts/ended") or ())
+        found = signals.get("starts/mined")
+        if found is None:
+            found = self._failures(signals.get("starts/ended") or ())
         if self.config.mine and self._mined.add(found, self._records, self.config.mine_max):
             self._packed_mined = b""
         decisions = []

@@ -31,6 +31,7 @@ from holdfast.learn.spec import NetSpec, initial_parameters
 from holdfast.parallel import cores
 from holdfast.records import F32, Array, Bools, Rollout
 from holdfast.rng import Streams
+from holdfast.state import Stateful
 
 Index = npt.NDArray[np.int32]
 FUSED_WIDTH = 512
@@ -51,6 +52,8 @@ class Learner(ABC):
 
     value_names = ("lr", "lr_scale", "entropy", "clip")
     """What `set_value` may turn between updates; the step size is `lr * lr_scale`."""
+    replay: Stateful | None = None
+    """A memory of older rollouts; it is saved as a part of its own."""
 
     def __init__(
         self,

@@ -84,8 +84,12 @@ class RewardNorm:
             self.running,
             self.moments,
         )
-        rollout.rewards /= self.scale
-        np.clip(rollout.rewards, -CLIP, CLIP, out=rollout.rewards)
+        self.scale_in_place(rollout.rewards)
+
+    def scale_in_place(self, rewards: F64) -> None:
+        """Scale rewards by the statistics as they are."""
+        rewards /= self.scale
+        np.clip(rewards, -CLIP, CLIP, out=rewards)
 
     @property
     def scale(self) -> float:

@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from holdfast.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """What is remembered, and how it is drawn."""
+
+    enabled: bool = False
+    """Learn again from what older policies did (V-trace only)."""
+    batch: Annotated[int, Meta(ge=1)] = 16
+    """Sequences of one gradient."""
+    gradients: Annotated[int, Meta(ge=1)] = 1
+    """Gradient steps from the memory after each rollout that is due."""
+    capacity: Annotated[int, Meta(ge=1)] = 100_000
+    """Steps that are kept."""
+    max_gb: Annotated[float, Meta(gt=0)] = 2.0
+    """Memory that they may take; a capacity that needs more is cut. Checkpoints hold no more than that either."""
+    mode: Literal["sequence", "transition"] = "sequence"
+    """Sequences with what off-policy correction needs, or single steps with stale targets, for comparison."""
+    length: Annotated[int, Meta(ge=0)] = 0
+    """Steps of a sequence; 0 takes whole rollouts. It divides the steps of a rollout."""
+    alpha: Annotated[float, Meta(ge=0)] = 0.6
+    """Power of the priorities; 0 draws evenly."""
+    beta: Annotated[float, Meta(ge=0, le=1)] = 0.4
+    """Power of the importance weights at first; it rises to 1."""
+    beta_samples: Annotated[int, Meta(ge=1)] = 100_000
+    """Calls of `sample` over which it does."""
+    eta: Annotated[float, Meta(ge=0, le=1)] = 0.9
+    """Share of the largest error of a sequence in its priority; the rest is the mean."""
+    floor: Annotated[float, Meta(gt=0)] = 1e-5
+    """Added to every priority, so that nothing is forgotten for ever."""
+    stratified: bool = True
+    """Draw one from each of equal shares of the total, instead of all from the whole."""
+    interval: Annotated[int, Meta(ge=1)] = 1
+    """Updates from one sample to the next; every rollout is pushed."""
+    adaptive: bool = False
+    """Double the interval (up to 16) when the errors hardly change, halve it when they do."""
+    half: bool = True
+    """Store log-probabilities, rewards and values with half precision."""
+    save: bool = True
+    """Put the contents into checkpoints; without them a resumed run begins with an empty memory."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +133,16 @@ class LearnerConfig:
     """First log standard deviation of continuous actions."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     """Threads of the learner; 0 takes all cores."""
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    """Prioritised replay of sequences, for V-trace."""
 
     def __post_init__(self) -> None:
+        if self.replay.enabled and (self.kind != "vtrace" or self.normalise_obs):
+            raise ConfigError(
+                f"replay.enabled = true with kind = '{self.kind}' and normalise_obs = "
+                f"{str(self.normalise_obs).lower()}. Sequences of older policies need the correction of V-trace, and "
+                "observations that mean the same later. Type: --learner.kind vtrace --learner.normalise-obs false"
+            )
         if self.c_bar > self.rho_bar:
             raise ConfigError(
                 f"c_bar = {self.c_bar:g} is above rho_bar = {self.rho_bar:g}. Allowed: up to rho_bar."

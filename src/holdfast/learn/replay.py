@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from msgspec import Meta
 
 from holdfast.errors import ConfigError, StorageError
+from holdfast.learn.options import ReplayConfig
 from holdfast.learn.replay_kernels import (
     Longs,
     current_items,
@@ -45,40 +45,6 @@ from holdfast.rng import Streams
 GB = 2**30
 LOOKED_AT = 4096
 """Priorities that the statistics look at."""
-
-
-@dataclass(frozen=True)
-class ReplayConfig:
-    """What is remembered, and how it is drawn."""
-
-    capacity: Annotated[int, Meta(ge=1)] = 100_000
-    """Steps that are kept."""
-    max_gb: Annotated[float, Meta(gt=0)] = 2.0
-    """Memory that they may take; a capacity that needs more is cut. Checkpoints hold no more than that either."""
-    mode: Literal["sequence", "transition"] = "sequence"
-    """Sequences with what off-policy correction needs, or single steps with stale targets, for comparison."""
-    length: Annotated[int, Meta(ge=0)] = 0
-    """Steps of a sequence; 0 takes whole rollouts. It divides the steps of a rollout."""
-    alpha: Annotated[float, Meta(ge=0)] = 0.6
-    """Power of the priorities; 0 draws evenly."""
-    beta: Annotated[float, Meta(ge=0, le=1)] = 0.4
-    """Power of the importance weights at first; it rises to 1."""
-    beta_samples: Annotated[int, Meta(ge=1)] = 100_000
-    """Calls of `sample` over which it does."""
-    eta: Annotated[float, Meta(ge=0, le=1)] = 0.9
-    """Share of the largest error of a sequence in its priority; the rest is the mean."""
-    floor: Annotated[float, Meta(gt=0)] = 1e-5
-    """Added to every priority, so that nothing is forgotten for ever."""
-    stratified: bool = True
-    """Draw one from each of equal shares of the total, instead of all from the whole."""
-    interval: Annotated[int, Meta(ge=1)] = 1
-    """Updates from one sample to the next; every rollout is pushed."""
-    adaptive: bool = False
-    """Double the interval (up to 16) when the errors hardly change, halve it when they do."""
-    half: bool = True
-    """Store log-probabilities, rewards and values with half precision."""
-    save: bool = True
-    """Put the contents into checkpoints; without them a resumed run begins with an empty memory."""
 
 
 @dataclass

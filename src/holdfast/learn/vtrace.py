@@ -3,10 +3,14 @@
 The rollout holds the log-probabilities under the policy that acted; weights, values and targets are computed anew with
 the present network when a sequence is used. So a lag between acting and learning is corrected, and so is the drift
 between the first and the last minibatch of one rollout.
+
+With `[learner.replay]` every rollout is remembered, and after each one sequences of older policies are learned from
+again, drawn by how wrong their values were. They get the same correction, with the network of that moment.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -17,15 +21,56 @@ from torch import Tensor
 from holdfast.learn.carry import mark_begun
 from holdfast.learn.learner import Index
 from holdfast.learn.net_learner import NetLearner
+from holdfast.learn.options import LearnerConfig
 from holdfast.learn.pixels import Longs
+from holdfast.learn.replay import Replay
+from holdfast.learn.spec import NetSpec
 from holdfast.learn.vtrace_kernels import vtrace
 from holdfast.records import F32, Rollout
+from holdfast.rng import Streams
 
 METRICS = ("policy_loss", "value_loss", "entropy_mean", "approx_kl", "clip_fraction")
+TOLD = (
+    "fill_rate",
+    "samples",
+    "stale",
+    "left_out",
+    "interval",
+    "beta",
+    "distinct_share",
+    "priority_mean",
+)
+"""What is reported of the memory."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """What is special about sequences that were drawn from the memory."""
+
+    weights: F32
+    """`[B]` importance weights of the draw."""
+    errors: F32
+    """`[L, B]` where the loss leaves how wrong the values are."""
+    stale: bool
+    """Whether the targets of the time of the push are used, uncorrected."""
 
 
 class VTraceLearner(NetLearner):
     """One gradient for each minibatch of whole sequences, `accumulate` of them a step."""
+
+    replay: Replay | None = None
+
+    def __init__(
+        self,
+        spec: NetSpec,
+        config: LearnerConfig,
+        streams: Streams,
+        slots: int,
+        name: str = "policy",
+    ) -> None:
+        super().__init__(spec, config, streams, slots, name)
+        if config.replay.enabled:
+            self.replay = Replay(config.replay, streams, f"{name}/replay")
 
     def _targets(self, rollout: Rollout) -> None:
         """Leave them to the minibatches, which compute them with the network of that moment."""
@@ -60,10 +105,51 @@ class VTraceLearner(NetLearner):
         means = {key: total / len(parts) for key, total in sums.items()}
         means["grad_norm"] = sums["grad_norm"] / steps
         means["minibatches"] = float(len(parts))
+        if self.replay is not None:
+            means.update(self._learn_again(self.replay))
+            self._remember(self.replay, rollout)
+            stats = self.replay.stats()
+            means.update({f"replay_{key}": stats[key] for key in TOLD if key in stats})
         return means
 
+    def _learn_again(self, replay: Replay) -> dict[str, float]:
+        """Make gradient steps from the memory when it is time; return their mean metrics."""
+        config = self.config.replay
+        if not replay.due(replay.pushes):
+            return {}
+        sums: dict[str, float] = {}
+        for _ in range(config.gradients):
+            sample = replay.sample(config.batch)
+            old = sample.rollout
+            if self.reward_norm is not None:
+                self.reward_norm.scale_in_place(old.rewards)
+            errors = np.zeros((old.steps, old.slots), np.float32)
+            again = Again(sample.weights, errors, config.mode == "transition")
+            size = max(int(old.mask[:-1].sum()), 1)
+
+            def loss_of(
+                piece: Longs, lane: int, old: Rollout = old, size: int = size, again: Again = again
+            ) -> tuple[Tensor, dict[str, float]]:
+                return self._loss(old, piece, lane, size, again)
+
+            slots = np.arange(old.slots)
+            metrics = self.gradient(self.pieces_of(slots, old.steps + 1), loss_of)
+            metrics["grad_norm"] = self.step(1)
+            metrics["age_mean"] = float(sample.ages.mean())
+            replay.update(sample.indices, replay.priorities_of(errors, old.mask))
+            for key, value in metrics.items():
+                sums[key] = sums.get(key, 0.0) + value / config.gradients
+        return {f"replay_{key}": value for key, value in sums.items()}
+
+    def _remember(self, replay: Replay, rollout: Rollout) -> None:
+        """Push the rollout with its rewards as the world gave them: their scale changes with time."""
+        errors = np.abs(rollout.returns - rollout.values[:-1])
+        if self.reward_norm is not None:
+            rollout.rewards *= self.reward_norm.scale
+        replay.push(rollout, errors)
+
     def _loss(
-        self, rollout: Rollout, slots: Longs, lane: int, size: int
+        self, rollout: Rollout, slots: Longs, lane: int, size: int, again: Again | None = None
     ) -> tuple[Tensor, dict[str, float]]:
         """Return the share of these sequences in the mean loss over `size` samples, and in its metrics."""
         config, steps = self.config, rollout.steps
@@ -74,14 +160,19 @@ class VTraceLearner(NetLearner):
         log_prob, entropy = self.net.log_prob_entropy(head[:count], flat)
         behaviour = torch.from_numpy(np.take(rollout.log_probs, slots, axis=1).ravel())
         log_ratio = log_prob.detach() - behaviour
-        advantages, targets, cut = self._corrected(
-            rollout,
-            slots,
-            log_ratio.numpy().reshape(steps, -1),
-            value.detach().numpy().reshape(steps + 1, -1),
-        )
+        values = value.detach().numpy().reshape(steps + 1, -1)
+        if again is not None and again.stale:
+            advantages, targets = rollout.advantages[:, slots], rollout.returns[:, slots]
+            cut = 0.0
+        else:
+            advantages, targets, cut = self._corrected(
+                rollout, slots, log_ratio.numpy().reshape(steps, -1), values
+            )
         mask = np.take(rollout.mask[:-1], slots, axis=1)
         weight = torch.from_numpy(mask.ravel()).float() / size
+        if again is not None:
+            again.errors[:, slots] = np.abs(targets - values[:-1])
+            weight = weight * torch.from_numpy(np.tile(again.weights[slots], steps))
         policy_loss = -(weight * torch.from_numpy(advantages.ravel()) * log_prob).sum()
         error = value[:count] - torch.from_numpy(targets.ravel())
         value_loss = 0.5 * (weight * error**2).sum()

@@ -125,6 +125,9 @@ METRICS = (
     Field("starts/begun", "array", "the starts that episodes of this update began from"),
     Field("starts/ended", "array", "the starts whose episodes ended, with their facts"),
     Field("starts/waiting", "any", "starts that wait in each game"),
+    Field("starts/mined", "array", "starts a few seconds before the worst places of death"),
+    Field("places/worst", "string", "place where most deaths happened lately: stage:area:x"),
+    Field("places/<name>", "number", "deaths of this update, places known, share of the worst one"),
     Field("starts/forced", "integer", "games cut by force in this update"),
     Field(
         "starts/<type>/<fact>", "number", "mean of a fact over the episodes from starts of a type"

@@ -1,0 +1,203 @@
+"""Small real runs of mario: death places, scripts, forward probe and replay at work, and exact resume of all of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import holdfast
+from holdfast.errors import ConfigError
+from holdfast.records import unpack_starts
+from holdfast.run import RunDirectory, resume
+from holdfast.store.journal import read_lines
+from holdfast.worlds.mario import MarioOptions, MarioWorld
+
+BASE: dict[str, Any] = {
+    "run__updates": 12,
+    "run__checkpoint_every": 3,
+    "run__keep_last": 100,
+    "run__tensorboard": False,
+    "run__seed": 2,
+    "world__games": 6,
+    "world__noops": 3,
+    "world__trail_every": 8,
+    "world__stagnation_steps": 40,
+    "learner__steps": 32,
+    "learner__epochs": 2,
+    "learner__minibatch": 64,
+    "learner__hidden": (16, 16),
+    "learner__threads": 1,
+    "probe__every": 0,
+    "probe__episodes": 2,
+}
+TAILS: dict[str, Any] = {
+    "guards__tails__enabled": True,
+    "guards__tails__mine": True,
+    "guards__tails__share": 0.5,
+    "guards__tails__success_fact": "ground",
+    "guards__tails__success_min": 300.0,
+}
+PIXELS: dict[str, Any] = {
+    "world__observation": "pixels",
+    "world__games": 3,
+    "learner__net": "small",
+    "learner__steps": 16,
+}
+
+
+def quiet(text: str) -> None:
+    """Say nothing."""
+
+
+def train(runs: Path, name: str, **more: Any) -> Path:
+    settings = {**BASE, **more}
+    holdfast.train("mario", runs_dir=runs, run=name, say=quiet, **settings)
+    return runs / name
+
+
+def untimed(run: Path, name: str) -> list[dict[str, Any]]:
+    return [
+        {k: v for k, v in line.items() if k != "at" and not k.startswith("time/")}
+        for line in read_lines(run / name)
+    ]
+
+
+def tensors(run: Path) -> dict[str, Any]:
+    """Return every number of the newest checkpoint, flat, by its path."""
+    newest = RunDirectory(run).checkpoints().newest(quiet)
+    assert newest is not None
+    found: dict[str, Any] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(inner, f"{path}/{key}")
+        elif isinstance(value, list):
+            for k, inner in enumerate(value):
+                walk(inner, f"{path}/{k}")
+        else:
+            found[path] = value
+
+    walk({k: v for k, v in newest.load().items() if k != "recorder"}, "")
+    return found
+
+
+def same(one: Path, two: Path) -> None:
+    """Fail unless the newest checkpoints and the records of two runs are equal."""
+    a, b = tensors(one), tensors(two)
+    assert a.keys() == b.keys()
+    for path, value in a.items():
+        assert np.array_equal(value, b[path]), path
+    for name in ("metrics.jsonl", "episodes.jsonl", "evals.jsonl", "journal.jsonl"):
+        assert untimed(one, name) == untimed(two, name), name
+
+
+def resumed_at(whole: Path, update: int) -> Path:
+    """Return a copy of a run that lost everything after `update` and was resumed."""
+    copy = whole.parent / f"{whole.name}-at-{update}" / whole.name
+    shutil.copytree(whole, copy)
+    for path in (copy / "checkpoints").glob("u*"):
+        if int(path.name[1:]) > update:
+            shutil.rmtree(path)
+    (copy / "checkpoints" / "LATEST").write_text(f"u{update:08d}\n")
+    resume(whole.name, copy.parent, say=quiet)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def mined(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("mined"), "whole", **TAILS)
+
+
+def test_places_where_it_keeps_dying_are_played_again(mined: Path) -> None:
+    lines = untimed(mined, "metrics.jsonl")
+    offered = [start for line in lines for start in line.get("starts/mined", ())]
+    assert offered and all(start["id"].startswith("1-1:37:") for start in offered)
+    assert all(start["snapshot"] is True for start in offered), "a brief, never the console itself"
+    again = [e for e in read_lines(mined / "episodes.jsonl") if e["start"]["type"] == "tail"]
+    assert again and {e["start"]["id"] for e in again} <= {start["id"] for start in offered}
+    assert max(line["guard/tails/mined_consumed"] for line in lines) >= len(again)
+    assert any(line["places/worst_share"] > 0 for line in lines if "places/worst_share" in line)
+    assert max(len(json.dumps(line)) for line in lines) < 40_000
+
+
+def test_a_run_with_death_places_resumes_exactly(mined: Path) -> None:
+    state = tensors(mined)
+    assert any(path.startswith("/places/places/") for path in state)
+    same(mined, resumed_at(mined, 6))
+
+
+def test_an_episode_from_a_start_of_the_ledger_plays_the_same_in_every_world(mined: Path) -> None:
+    newest = RunDirectory(mined).checkpoints().newest(quiet)
+    assert newest is not None
+    held = unpack_starts(newest.load()["guard.tails"]["mined_starts"])[0]
+    start, place = held[0], held[0].id
+    rng = np.random.default_rng(4)
+    presses = rng.choice(7, 120, p=[0.02, 0.1, 0.2, 0.25, 0.4, 0.02, 0.01])
+    played = []
+    for games, threads, seed in ((1, 1, 1), (5, 2, 77)):
+        options = MarioOptions(games=games, threads=threads, noops=30, trail=0)
+        world = MarioWorld(options, seed=seed)
+        slot = games - 1
+        world.queue_starts([slot], [start])
+        world.reset()
+        assert world.current_starts()[slot].id == place
+        rows: list[Any] = [world.observe()[0][slot].tobytes()]
+        for action in presses:
+            obs, rewards, ended, cut, _ = world.step(np.full(games, action))
+            rows.append((obs[slot].tobytes(), float(rewards[slot]), bool(ended[slot] | cut[slot])))
+            if ended[slot] | cut[slot]:
+                rows[-1] = rows[-1][1:]  # the picture is that of the next episode
+                break
+        played.append(rows)
+        world.close()
+    assert len(played[0]) > 10 and played[0] == played[1]
+
+
+def test_values_of_the_world_are_known_before_the_first_update(tmp_path: Path) -> None:
+    boosted = {"enabled": True, "early_updates": 2, "early_factor": 3.0, "stall_updates": 0}
+    settings = {f"guards__bootstrap__{k}": v for k, v in boosted.items()}
+    run = train(tmp_path, "r", **settings, run__updates=4)
+    values = [line["world/reward_progress"] for line in untimed(run, "metrics.jsonl")]
+    assert values[:2] == [3.0, 3.0] and values[-1] == 1.0
+
+
+def test_a_script_that_cannot_be_played_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    wrong = {"guards__bootstrap__enabled": True, "guards__bootstrap__inject": "RIGHT+X:9"}
+    with pytest.raises(ConfigError, match=r"guards\.bootstrap\.inject.*RIGHT\+X"):
+        train(tmp_path, "r", **wrong)
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_forward_probe_tells_its_result_and_the_guard_uses_it(tmp_path: Path) -> None:
+    said: list[str] = []
+    settings = {"guards__bootstrap__enabled": True, "guards__bootstrap__forward_probe": 20}
+    more = {**BASE, **settings, "run__updates": 1}
+    holdfast.train("mario", runs_dir=tmp_path, run="r", say=said.append, **more)
+    report = json.loads((tmp_path / "r" / "forward.json").read_text())
+    assert report["best"] == report["rows"][0]["buttons"] and "RIGHT" in report["best"]
+    assert RunDirectory(tmp_path / "r").config().guards.bootstrap.forward == report["best"]
+    assert any(f"forward is {report['best']}" in text for text in said)
+
+
+@pytest.mark.parametrize("kind", ["torch", "vtrace"])
+def test_a_run_from_pictures_resumes_exactly(kind: str, tmp_path: Path) -> None:
+    """PPO with tail starts, and V-trace with a replay that is a part of the checkpoint."""
+    more = {**PIXELS, **TAILS, "learner__kind": kind}
+    if kind == "vtrace":
+        more |= {
+            "learner__replay__enabled": True,
+            "learner__replay__capacity": 200,
+            "learner__replay__batch": 2,
+        }
+    whole = train(tmp_path, "whole", **more)
+    parts = {path.split("/")[1] for path in tensors(whole)}
+    assert ("replay" in parts) == (kind == "vtrace") and "places" in parts
+    if kind == "vtrace":
+        assert untimed(whole, "metrics.jsonl")[-1]["train/replay_samples"] > 0
+    same(whole, resumed_at(whole, 6))
