@@ -38,6 +38,7 @@ from holdfast.store.recorder import Recorder
 from holdfast.team import Team
 from holdfast.worlds import make_world
 from holdfast.worlds.contract import World
+from holdfast.worlds.events import Record
 
 
 class Loop:
@@ -56,11 +57,13 @@ class Loop:
         checkpoints: Checkpoints,
         probe: ProbeSpec,
         show: Callable[[dict[str, Any]], None] = lambda line: None,
+        events: Record | None = None,
     ) -> None:
         self.config, self.plan, self.streams = config, plan, streams
         self.world, self.team, self.cast = world, team, cast
         self.guards, self.recorder, self.checkpoints = guards, recorder, checkpoints
         self.probe_spec, self.show = probe, show
+        self.events = events or Record()
         self.pairs = Pairs(config.selfplay.pairs)
         self.total = plan.updates
         self.phase = plan.phase(1)
@@ -171,7 +174,9 @@ class Loop:
         rebuilt = phase.options != self.phase.options
         if rebuilt:
             self.world.close()
-            self.world = make_world(self.config.world.name, phase.options)
+            self.world = make_world(
+                self.config.world.name, phase.options, record=self.events.at(phase.name)
+            )
             for name, value in self.progress.turned.items():
                 self.world.set_value(name, value)
             begin_world(self.world, self.config.run.seed, phase)
@@ -218,7 +223,9 @@ class Loop:
         )
         self.team.set_value("lr", config.lr * factor)
         entropy = windowed(config.entropy, self.windows, self.progress.update + 1)
-        self.team.set_value("entropy", entropy)
+        if entropy != self.progress.entropy:  # else it stays as a guard may have turned it
+            self.progress.entropy = entropy
+            self.team.set_value("entropy", entropy)
         groups = self.config.run.stagger // config.steps
         age = self.progress.update + 1 - self.phase.first
         if age < groups:
@@ -274,7 +281,8 @@ class Loop:
         began = time.perf_counter()
         progress, policy = self.progress, self.cast.complete(self.team.policy())
         spec = self.next_probe()
-        report = run_probe(spec, policy, update, progress.env_steps)
+        aside = self.events.aside("probe")
+        report = run_probe(spec, policy, update, progress.env_steps, record=aside)
         report = paired(report, progress.last_probe)
         progress.last_probe, progress.probes = kept(report), progress.probes + 1
         self.recorder.report(report)
