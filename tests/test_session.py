@@ -52,9 +52,10 @@ def test_events_of_the_environments_are_in_the_run_directory(mode: str, tmp_path
     assert built >= {0, 1, 2, 3}
     assert {e["world"] for e in events} == {"some:Fine"}
     assert {e["backend"] for e in events} == {mode}
+    assert {e["stage"] for e in events} == {"main", "probe"}
 
 
-@pytest.mark.parametrize(("progress", "lines"), [("quiet", 0), ("summary", 1), ("verbose", 9)])
+@pytest.mark.parametrize(("progress", "lines"), [("quiet", 0), ("summary", 1), ("verbose", 12)])
 def test_what_is_said_of_the_environments_is_a_setting(
     progress: str, lines: int, tmp_path: Path
 ) -> None:
@@ -98,10 +99,12 @@ def test_prewarm_tries_every_phase_with_options_of_its_own_before_the_run(tmp_pa
     events = list(read_lines(tmp_path / "runs" / "r" / "env_events.jsonl"))
     warm = [e for e in events if e["phase"] == "prewarm" and e["status"] == "ok"]
     assert [e["stage"] for e in warm] == ["a", "b", "d", "e"], "four distinct settings"
-    constructions = [
-        e for e in events if e["phase"] == "construct" and e["status"] == "ok" and e["stage"]
-    ]
-    assert len(constructions) == 4
+    built = [e for e in events if (e["phase"], e["status"]) == ("construct", "ok")]
+    begun = events.index(warm[-1])
+    assert [e["stage"] for e in built if events.index(e) < begun] == ["a", "b", "d", "e"]
+    # Then two games of every phase as it comes, and the probe at the end.
+    after = [e["stage"] for e in built if events.index(e) > begun]
+    assert after == [*"aabbccddee", "probe"]
 
 
 def test_a_failing_prewarm_stops_the_run_and_names_the_phase(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from holdfast.store.recorder import Recorder
 from holdfast.team import Team
 from holdfast.worlds import make_world
 from holdfast.worlds.contract import World
+from holdfast.worlds.events import Record
 
 
 class Loop:
@@ -57,11 +58,13 @@ class Loop:
         checkpoints: Checkpoints,
         probe: ProbeSpec,
         show: Callable[[dict[str, Any]], None] = lambda line: None,
+        events: Record | None = None,
     ) -> None:
         self.config, self.plan, self.streams = config, plan, streams
         self.world, self.team, self.cast = world, team, cast
         self.guards, self.recorder, self.checkpoints = guards, recorder, checkpoints
         self.probe_spec, self.show = probe, show
+        self.events = events or Record()
         self.pairs = Pairs(config.selfplay.pairs)
         tails = config.guards.tails
         self.places = DeathPlaces() if tails.enabled and tails.mine else None
@@ -176,7 +179,9 @@ class Loop:
         rebuilt = phase.options != self.phase.options
         if rebuilt:
             self.world.close()
-            self.world = make_world(self.config.world.name, phase.options)
+            self.world = make_world(
+                self.config.world.name, phase.options, record=self.events.at(phase.name)
+            )
             for name, value in self.progress.turned.items():
                 self.world.set_value(name, value)
             begin_world(self.world, self.config.run.seed, phase)
@@ -222,11 +227,9 @@ class Loop:
             config.lr_schedule, done, config.lr_warmup, 1 / self.total, config.lr_floor
         )
         self.team.set_value("lr", config.lr * factor)
-        before, entropy = (
-            windowed(config.entropy, self.windows, self.progress.update + k) for k in (0, 1)
-        )
-        if self.progress.update + 1 == self.phase.first or entropy != before:
-            # Between two windows it is left alone: a guard may have turned it.
+        entropy = windowed(config.entropy, self.windows, self.progress.update + 1)
+        if entropy != self.progress.entropy:  # else it stays as a guard may have turned it
+            self.progress.entropy = entropy
             self.team.set_value("entropy", entropy)
         groups = self.config.run.stagger // config.steps
         age = self.progress.update + 1 - self.phase.first
@@ -288,7 +291,8 @@ class Loop:
         began = time.perf_counter()
         progress, policy = self.progress, self.cast.complete(self.team.policy())
         spec = self.next_probe()
-        report = run_probe(spec, policy, update, progress.env_steps)
+        aside = self.events.aside("probe")
+        report = run_probe(spec, policy, update, progress.env_steps, record=aside)
         report = paired(report, progress.last_probe)
         progress.last_probe, progress.probes = kept(report), progress.probes + 1
         self.recorder.report(report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from holdfast.loop import Loop
 Show = Callable[[dict[str, Any]], None]
 Say = Callable[[str], None]
 ESTIMATE_S = 2.0
-"""Seconds of training after which its speed is told."""
+"""Seconds of training, without probes, after which its speed is told; a run that is over sooner needs no estimate."""
 
 
 class Pace:
@@ -20,28 +19,36 @@ class Pace:
 
     def __init__(self, loop: Loop, show: Show, say: Say) -> None:
         self.loop, self._show, self.say = loop, show, say
-        self._first: tuple[float, int] | None = None
+        self._steps: int | None = None
+        """Env steps after the first update, which compiles and warms up: it says nothing about the others."""
+        self._updates = 0
+        self._train_s = 0.0
+        self._probe_s = 0.0
         self._told = False
 
     def show(self, line: dict[str, Any]) -> None:
         """Show the signals of an update."""
-        now, steps = time.monotonic(), self.loop.progress.env_steps
-        if self._first is None:
-            # The first update compiles and warms up: it says nothing about the others.
-            self._first = now, steps
+        if self._steps is None:
+            self._steps = self.loop.progress.env_steps
             if compiling.seconds > 1:
                 self.say(f"compiled {compiling.kernels} kernels in {compiling.seconds:.0f} s, once")
-        elif not self._told and (now - self._first[0] >= ESTIMATE_S or self.loop.over):
-            self._told = True
-            self._tell((steps - self._first[1]) / max(now - self._first[0], 1e-9))
+        elif not self._told:
+            self._updates += 1
+            self._probe_s = max(self._probe_s, line["time/probe_s"])
+            self._train_s += line["time/update_s"] - line["time/probe_s"]
+            if self._train_s >= ESTIMATE_S:
+                self._told = True
+                self._tell((self.loop.progress.env_steps - self._steps) / self._train_s)
         self._show(line)
 
     def _tell(self, steps_a_second: float) -> None:
         loop = self.loop
-        done = max(1, loop.progress.update)
-        left = loop.progress.env_steps / done * (loop.total - done) / max(steps_a_second, 1e-9)
+        left = loop.total - loop.progress.update
+        every = loop.config.probe.every
+        seconds = left * self._train_s / self._updates
+        seconds += left // every * self._probe_s if every else 0.0
         learners = ", ".join(sorted({describe(x) for x in loop.team.learners.values()}))
-        rest = f", about {left / 60:.0f} min to go" if left >= 60 else ""
+        rest = f", about {seconds / 60:.0f} min to go" if seconds >= 60 else ""
         self.say(f"{learners}: {steps_a_second:,.0f} env steps/s{rest}")
 
 

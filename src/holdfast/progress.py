@@ -39,6 +39,8 @@ class Progress:
     """Environment steps that each role has learned from."""
     turned: dict[str, float] = field(default_factory=dict)
     """World values that guards have set; they hold across phases and in probes."""
+    entropy: float | None = None
+    """Weight of the entropy bonus that the schedule has set last; guards may have turned it since."""
     recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     """Facts of the last finished episodes."""
 

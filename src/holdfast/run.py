@@ -20,6 +20,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,8 +37,9 @@ from holdfast.config import (
     to_toml,
     with_changes,
 )
-from holdfast.errors import ConfigError, StorageError, nearest
+from holdfast.errors import AssetError, ConfigError, StorageError, UnsafeFileError, nearest
 from holdfast.guards import make_guards
+from holdfast.guards.hint_rules import ENDLESS
 from holdfast.guards.stages import TailStage, parse_stages
 from holdfast.loop import Loop, begin_world, make_plan
 from holdfast.pace import Say, Show
@@ -105,6 +107,11 @@ class RunDirectory:
                 "Look elsewhere with --runs-dir, or start one: holdfast train shoal"
             )
         return cls(path)
+
+    def drop_unbegun(self) -> None:
+        """Remove the directory if nothing was trained in it, so that its name is free again."""
+        if not any((self.path / "checkpoints").glob("u*")):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def config(self) -> Config:
         """Return the resolved config that the run was made with."""
@@ -192,7 +199,10 @@ def build(
     `record` says where a foreign world writes its events, `beat` keeps the heartbeat.
     """
     streams = Streams(config.run.seed)
-    world = make_world(config.world.name, config.world.options, record=record)
+    record = record or Record()
+    # How many updates a step budget makes depends on the world; the settings of the first phase do not.
+    first = make_plan(config, 1).phase(1)
+    world = make_world(config.world.name, first.options, record=record.at(first.name))
     roles = world.roles[: world.slots_per_game]
     cast = Cast(
         config.selfplay,
@@ -202,12 +212,7 @@ def build(
         frozen_of(config.selfplay, roles, directory.path.parent),
     )
     plan = make_plan(config, sum(len(slots) for slots in cast.seats.values()))
-    first = plan.phase(1)
-    if first.options != config.world.options:
-        world.close()
-        world = make_world(config.world.name, first.options, record=record)
-        cast.fit(world)
-    begin_world(world, config.run.seed, first)
+    begin_world(world, config.run.seed, plan.phase(1))
     stages = load_stages(config)
     warn_of_leaks(config, stages, plan.updates, warn)
     recorder = LiveRecorder(directory.path, config.run.tensorboard, warn, config.run.sinks)
@@ -224,6 +229,7 @@ def build(
         checkpoints=directory.checkpoints(config),
         probe=replace(probe_spec(config), scripts=tuple(cast.scripts.items())),
         show=show,
+        events=record,
     )
 
 
@@ -271,6 +277,7 @@ def probe_spec(config: Config) -> ProbeSpec:
         seeds=draw_seeds(config.probe.seed, config.probe.episodes),
         deterministic=config.probe.deterministic,
         protocol=config.probe.protocol,
+        longest=ENDLESS * config.guards.hints.longest_episode,
     )
 
 
@@ -284,14 +291,25 @@ def start(
     refuse_scripts(config)
     refuse_hopeless(config, runs_dir)
     if not config.run.name:
-        stem = re.sub(r"[^A-Za-z0-9]+", "-", config.world.name).strip("-").lower()
-        config = named(config, f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}")
+        config = named(config, free_name(config.world.name, runs_dir))
     config, forward = find_forward(config, say)
     directory = RunDirectory.create(runs_dir, config)
     if forward:
         write_atomic(directory.path / "forward.json", json.dumps(forward, indent=2) + "\n")
     say(f"run {directory.path}")
-    return train(directory, config, build, show, say)
+    try:
+        return train(directory, config, build, show, say)
+    except (ConfigError, AssetError, StorageError, UnsafeFileError):
+        directory.drop_unbegun()
+        raise
+
+
+def free_name(world: str, runs_dir: Path) -> str:
+    """Return a name from the world and the time that no run has yet."""
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", world).strip("-").lower()
+    name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (name, *(f"{name}-{k}" for k in range(2, 1000)))
+    return next(found for found in names if not (runs_dir / found).exists())
 
 
 def resume(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast.errors import ConfigError
 from holdfast.guards.adaptive import EXAMPLE, AdaptiveConfig, AdaptiveGuard, parse_channels
 from holdfast.records import Decision
+from holdfast.run import resume
+from holdfast.store.journal import read_lines
 
 
 def guard(channels: str = "world.w:0.001..0.05@0.5", **settings: Any) -> AdaptiveGuard:
@@ -155,6 +159,7 @@ def test_the_example_is_what_it_claims() -> None:
         ({"channels": "learner.entropy:1..0@0.1"}, "MIN must be below MAX"),
         ({"channels": "learner.entropy:0..1@0"}, "RATE above 0"),
         ({"channels": "learner.a:0..1@1,learner.a:0..2@1"}, "twice"),
+        ({"channels": "learner.lr:0..1@0.1"}, "lr_scale"),
         ({"enabled": True}, "channels is empty"),
         ({"low": 0.5, "high": 0.1}, "above high"),
     ],
@@ -162,3 +167,36 @@ def test_the_example_is_what_it_claims() -> None:
 def test_a_bad_rule_is_explained(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         AdaptiveConfig(**settings)
+
+
+def test_what_is_turned_stays_turned_and_reaches_the_learner_also_after_a_resume(
+    tmp_path: Path,
+) -> None:
+    """0.01 towards 0.05 by halves: the numbers of the update that used them."""
+    run: dict[str, Any] = {"run": "r", "runs_dir": tmp_path, "say": lambda text: None}
+    settings = {
+        "games": 2,
+        "mode": "serial",
+        "learner.kind": "torch",
+        "learner.steps": 8,
+        "learner.minibatch": 16,
+        "learner.hidden": "8",
+        "learner.entropy": 0.01,
+        "learner.entropy_windows": "6+:0.02",
+        "probe.every": 0,
+        "probe.episodes": 1,
+        "guards.adaptive.enabled": True,
+        "guards.adaptive.signal": "episode/count",
+        "guards.adaptive.low": 1e9,
+        "guards.adaptive.high": 1e9,
+        "guards.adaptive.interval": 1,
+        "guards.adaptive.channels": "learner.entropy:0.001..0.05@0.5,learner.lr_scale:0.5..3@0.5",
+    }
+    holdfast.train("CartPole-v1", updates=3, **run, **settings)
+    resume("r", tmp_path, [("updates", "7")], say=lambda text: None)
+    lines = list(read_lines(tmp_path / "r" / "metrics.jsonl"))
+    used = [line["train/entropy"] for line in lines]
+    # The schedule has its say when it changes (0.02 from update 6 on), not at every update.
+    assert used == pytest.approx([0.01, 0.03, 0.04, 0.045, 0.0475, 0.02, 0.035])
+    scales = [line["train/lr_scale"] for line in lines]
+    assert scales == pytest.approx([1.0, 2.0, 2.5, 2.75, 2.875, 2.9375, 2.96875])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.guards.hint_rules import RULES, WALL_RULES, Rule, Table
-from holdfast.guards.hints import HintsConfig, HintsGuard
+from holdfast.guards.hints import SOURCES, HintsConfig, HintsGuard
 from holdfast.records import Decision
 from holdfast.store.journal import read_lines
 
@@ -195,7 +195,7 @@ def test_a_real_run_in_a_world_without_ends_is_stopped_with_exit_code_4(tmp_path
     (tmp_path / "endless.py").write_text(ENDLESS)
     words = (
         "train endless:Endless --run e --updates 200 --steps 32 --games 4 --mode serial --plain --no-report "
-        "--guards.hints.longest-episode 100"
+        "--guards.hints.longest-episode 100 --probe.every 2 --probe.episodes 3"
     )
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", *words.split()],
@@ -214,3 +214,10 @@ def test_a_real_run_in_a_world_without_ends_is_stopped_with_exit_code_4(tmp_path
     ]
     assert [line["name"] for line in stops] == ["never_ends"]
     assert stops[0]["value"]["lengths_without_end"] == pytest.approx(3.2)
+    probes = list(read_lines(tmp_path / "runs" / "e" / "evals.jsonl"))
+    assert [p["metrics"]["length_mean"] for p in probes] == [300.0] * 5, "probes are cut as well"
+    line = list(read_lines(tmp_path / "runs" / "e" / "metrics.jsonl"))[-1]
+    read = {name for names in SOURCES.values() for name in names if name.startswith("train/")}
+    assert read - set(line) == {"train/replay_fill", "train/policy_lag"}, (
+        "what only some learners say"
+    )

@@ -212,7 +212,7 @@ def test_cured_and_relapsed_starts_are_counted() -> None:
 def test_uncured_first_gives_relapsed_then_open_then_cured_starts() -> None:
     ledger = TailLedger(TailsConfig(order="uncured_first"), [stage(starts=4, count=99)])
     for k, state in enumerate(("cured", "open", "relapsed", "open")):
-        ledger._records[f"a:{k}"] = Record(state=state, injected=5 - k)
+        ledger.book.records[f"a:{k}"] = Record(state=state, injected=5 - k)
     (decision,) = ledger.initial(Games(6).sizes())
     assert [s.id for s in decision.value] == ["a:2", "a:3", "a:1", "a:0", "a:2", "a:3"]
 
@@ -403,11 +403,11 @@ def test_mined_starts_are_replayed_until_cured_or_given_up() -> None:
 def test_cured_mined_starts_make_room_first_and_then_the_oldest() -> None:
     ledger = TailLedger(TailsConfig(mine=True, mine_max=2))
     ledger.step({"update": 1, "starts/mined": mined("a", "b")})
-    ledger._records["b"].state = "cured"
+    ledger.book.records["b"].state = "cured"
     ledger.step({"update": 2, "starts/mined": mined("c")})
-    assert list(ledger._mined.by_id) == ["a", "c"]
+    assert list(ledger.book.mined.by_id) == ["a", "c"]
     ledger.step({"update": 3, "starts/mined": mined("d")})
-    assert list(ledger._mined.by_id) == ["c", "d"]
+    assert list(ledger.book.mined.by_id) == ["c", "d"]
 
 
 def test_a_mined_snapshot_may_be_lists_and_have_no_id() -> None:

@@ -8,7 +8,7 @@ import statistics
 import time
 from typing import Any
 
-from holdfast.cli.settings import overrides
+from holdfast.cli.settings import at_least, overrides
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,18 +28,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     settings = overrides(rest)
+    at_least(args, repeats=1, seconds=0, minibatch=1)
     report = bench_world(args, settings) if args.what == "world" else bench_learner(args, settings)
     if args.json:
         print(json.dumps(report))
     else:
         for name, row in report.items():
-            print(
-                name,
-                "  ".join(
-                    f"{k} {v:,.0f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()
-                ),
-            )
+            print(name, "  ".join(f"{key} {_text(value)}" for key, value in row.items()))
     return 0
+
+
+def _text(value: float | int) -> str:
+    return f"{value:.3g}" if isinstance(value, float) and value < 10 else f"{value:,.0f}"
 
 
 def bench_world(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -78,8 +78,9 @@ def bench_world(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> di
 
 def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> dict[str, Any]:
     """Collect and update with each learner in turn, interleaved, on the same world."""
-    from holdfast.collect import Collector, whole
+    from holdfast.collect import whole
     from holdfast.config import resolve
+    from holdfast.learn.fused_bench import LearnerBench, take_turns
     from holdfast.learn.learner import make_learner
     from holdfast.learn.spec import spec_for
     from holdfast.rng import Streams
@@ -91,39 +92,36 @@ def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> 
         ("learner.hidden", args.hidden),
         ("learner.minibatch", str(args.minibatch)),
     ]
-    collectors: dict[str, Collector] = {}
-    for kind in args.learners.split(","):
-        config = resolve(args.world, [*base, *settings, ("learner.kind", kind)])
-        world = make_world(config.world.name, config.world.options)
-        world.reset(seed=0)
-        spec = spec_for(
-            world.single_observation_space,
-            world.single_action_space,
-            config.learner.hidden,
-            config.learner.activation,
-            config.learner.shared,
-        )
-        learner = make_learner(spec, config.learner, Streams(0), world.num_envs)
-        collectors[kind] = whole(world, learner)
-    times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in collectors}
-    for repeat in range(args.repeats + 1):
-        for kind, collector in collectors.items():
-            began = time.perf_counter()
-            collector.collect()
-            collected = time.perf_counter()
-            seat = collector.seats[0]
-            seat.learner.update(seat.rollout)
-            if repeat:  # the first round compiles and warms up
-                times[kind].append((collected - began, time.perf_counter() - collected))
-    report: dict[str, Any] = {}
-    for kind, pairs in times.items():
-        size = collectors[kind].seats[0].rollout.rewards.size
-        rates = [size / (a + b) for a, b in pairs]
-        report[kind] = {
-            "transitions_per_s": statistics.median(rates),
-            "fastest_per_s": max(rates),
-            "slowest_per_s": min(rates),
-            "collect_share": statistics.median(a / (a + b) for a, b in pairs),
-            "threads": collectors[kind].seats[0].learner.threads,
+    worlds, benches = [], {}
+    try:
+        for kind in args.learners.split(","):
+            config = resolve(args.world, [*base, *settings, ("learner.kind", kind)])
+            world = make_world(config.world.name, config.world.options)
+            worlds.append(world)
+            world.reset(seed=0)
+            spec = spec_for(
+                world.single_observation_space,
+                world.single_action_space,
+                config.learner.hidden,
+                config.learner.activation,
+                config.learner.shared,
+            )
+            learner = make_learner(spec, config.learner, Streams(0), world.num_envs)
+            collector = whole(world, learner)
+            rollout = collector.seats[0].rollout
+            benches[kind] = LearnerBench(learner, rollout, collector.collect)
+        found = take_turns(benches, args.repeats)
+    finally:
+        for world in worlds:
+            world.close()
+    # The share of the limit is left out: slots without a decision cost the learner nothing.
+    return {
+        kind: {
+            "transitions_per_s": row["transitions_per_s"],
+            "transitions_per_s_best": row["transitions_per_s_best"],
+            "collect_s": row["inference_s"],
+            "update_s": row["update_s"],
+            "threads": int(row["threads"]),
         }
-    return report
+        for kind, row in found.items()
+    }

@@ -82,6 +82,11 @@ def _parse(item: str, key: str) -> Channel:
         raise ConfigError(
             f"{key}: '{item}' is not allowed. MIN must be below MAX, and RATE above 0 and at most 1."
         )
+    if place == "learner" and names[-1] == "lr":
+        raise ConfigError(
+            f"{key}: '{item}' would be overwritten by the schedule of the learning rate. Turn the factor on it: "
+            "'learner.lr_scale:0.5..2@0.05'."
+        )
     role = names[0] if len(names) == 2 else ""
     return Channel(place, role, names[-1], *numbers)  # type: ignore[arg-type]
 

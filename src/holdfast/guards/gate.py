@@ -27,7 +27,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from holdfast.errors import ConfigError
-from holdfast.guards.guard import Guard, number
+from holdfast.guards.check import Check, measured
+from holdfast.guards.guard import Guard
 from holdfast.guards.stages import UNTYPED, parse_pairs
 from holdfast.records import Cause, Decision, DecisionKind, Signals
 
@@ -130,33 +131,6 @@ class GateConfig:
         return found
 
 
-@dataclass(frozen=True)
-class _Check:
-    """One criterion against its threshold."""
-
-    signal: str
-    value: float | None
-    sign: str
-    """`<=`, `>=`, and for failures `<`, `>`."""
-    threshold: float
-    window: int = 1
-
-    def holds(self) -> bool:
-        """Return whether the criterion is met; what was not measured never is."""
-        if self.value is None:
-            return False
-        return {
-            "<=": self.value <= self.threshold,
-            ">=": self.value >= self.threshold,
-            "<": self.value < self.threshold,
-            ">": self.value > self.threshold,
-        }[self.sign]
-
-    def cause(self, window: int | None = None) -> Cause:
-        """Return it as the cause of a decision."""
-        return Cause(self.signal, self.value, self.threshold, window or self.window)
-
-
 class PenaltyGate(Guard):
     """Limits the penalty phases by evaluations; `stage` counts from 0, phases count from 1.
 
@@ -203,9 +177,9 @@ class PenaltyGate(Guard):
     def step(self, signals: Signals) -> list[Decision]:
         self._last.update(event="", changed=0)
         config = self.config
-        early = _measured(signals, config.early_death_signal)
-        p10 = _measured(signals, config.p10_signal)
-        worst = _measured(signals, config.min_final_signal)
+        early = measured(signals, config.early_death_signal)
+        p10 = measured(signals, config.p10_signal)
+        worst = measured(signals, config.min_final_signal)
         if not self.active or (early is None and p10 is None and worst is None):
             return []
         update = int(signals.get("update", 0))
@@ -235,7 +209,7 @@ class PenaltyGate(Guard):
         return [Decision(moved, cause, name=event, value=self.phase_limit, message=message)]
 
     def _transition(
-        self, update: int, kind: str, failures: list[_Check], unmet: list[_Check]
+        self, update: int, kind: str, failures: list[Check], unmet: list[Check]
     ) -> tuple[str, Cause]:
         config = self.config
         tolerance = int(self._threshold("failure_tolerance", kind))
@@ -272,43 +246,43 @@ class PenaltyGate(Guard):
 
     def _failures(
         self, signals: Signals, kind: str, p10: float | None, worst: float | None
-    ) -> list[_Check]:
+    ) -> list[Check]:
         found = []
         low = self._threshold("failure_p10", kind)
         if low > 0:
-            found.append(_Check(self.config.p10_signal, p10, "<", low))
+            found.append(Check(self.config.p10_signal, p10, "<", low))
         low = self._threshold("failure_min_final", kind)
         if low > 0:
-            found.append(_Check(self.config.min_final_signal, worst, "<", low))
+            found.append(Check(self.config.min_final_signal, worst, "<", low))
         high = self._threshold("failure_avoidable", kind)
         if high >= 0:
             signal = "probe/avoidable_death_fraction"
-            found.append(_Check(signal, _measured(signals, signal), ">", high))
+            found.append(Check(signal, measured(signals, signal), ">", high))
         return found
 
-    def _criteria(self, signals: Signals, kind: str, early: float | None) -> list[_Check]:
+    def _criteria(self, signals: Signals, kind: str, early: float | None) -> list[Check]:
         config, found = self.config, []
         word = "avoidable_step_one" if config.step_one_avoidable else "step_one"
-        count, ratio = _measured(signals, f"probe/{word}_count"), None
-        samples = _measured(signals, "probe/fish_samples")
+        count, ratio = measured(signals, f"probe/{word}_count"), None
+        samples = measured(signals, "probe/fish_samples")
         if count is not None and samples:
             ratio = count / samples
         elif not config.step_one_avoidable:
-            ratio = _measured(signals, "probe/step_one_ratio")
+            ratio = measured(signals, "probe/step_one_ratio")
         most = self._threshold("success_step_one", kind)
         if most >= 0:
-            found.append(_Check(f"probe/{word}_count", count, "<=", most))
+            found.append(Check(f"probe/{word}_count", count, "<=", most))
         share = self._threshold("success_step_one_ratio", kind)
         if share > 0:
-            found.append(_Check(f"probe/{word}_ratio", ratio, "<=", share))
+            found.append(Check(f"probe/{word}_ratio", ratio, "<=", share))
         limit = self._threshold("success_early_death", kind)
         window = int(self._threshold("success_early_death_window", kind))
         own, everywhere = self._median("ed", kind, window), self._median("ed", "", window)
         if limit >= 0:
-            found.append(_Check(config.early_death_signal, early, "<=", limit))
+            found.append(Check(config.early_death_signal, early, "<=", limit))
             if window > 1:
                 used = own if self._separate(kind) else everywhere
-                found.append(_Check(config.early_death_signal, used, "<=", limit, window))
+                found.append(Check(config.early_death_signal, used, "<=", limit, window))
         low = self._threshold("success_p10", kind)
         p10_window = int(self._threshold("success_p10_window", kind))
         p10_own = self._median("p10", kind, p10_window)
@@ -318,11 +292,11 @@ class PenaltyGate(Guard):
             used, over = (
                 (p10_own, p10_window) if own_counts else (p10_all, config.success_p10_window)
             )
-            found.append(_Check(config.p10_signal, used, ">=", low, over))
+            found.append(Check(config.p10_signal, used, ">=", low, over))
         most_avoidable = self._threshold("success_avoidable", kind)
         if most_avoidable >= 0:
             signal = "probe/avoidable_death_fraction"
-            found.append(_Check(signal, _measured(signals, signal), "<=", most_avoidable))
+            found.append(Check(signal, measured(signals, signal), "<=", most_avoidable))
         self._last.update(
             step_one_ratio=ratio,
             early_death_median=self._median("ed", "", config.success_early_death_window),
@@ -393,9 +367,3 @@ class PenaltyGate(Guard):
             for kind, values in state["history"].items()
         }
         self._last = dict(state["last"])
-
-
-def _measured(signals: Signals, name: str) -> float | None:
-    """Return a finite numeric signal, or None."""
-    value = number(signals, name)
-    return value if value is not None and math.isfinite(value) else None

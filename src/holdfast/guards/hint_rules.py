@@ -25,6 +25,8 @@ SIGNS: dict[Sign, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "==": operator.eq,
 }
+ENDLESS = 3
+"""How many times as long as the longest expected episode nothing may go on before it counts as endless."""
 Facts = Mapping[str, float]
 Condition = tuple[str, Sign, float]
 """Fact, comparison, threshold. An unknown fact fulfils nothing."""
@@ -92,7 +94,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "never_ends",
         "fatal",
-        (("episodes", "==", 0.0), ("lengths_without_end", ">=", 3.0)),
+        (("episodes", "==", 0.0), ("lengths_without_end", ">=", ENDLESS)),
         "no episode has ended in {steps_without_end:.0f} steps a slot, {lengths_without_end:.1f} times the longest "
         "that is expected (guards.hints.longest_episode). The environment never reports an end, or has no time "
         "limit: set --max-steps, or raise the expected length",
@@ -100,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "no_longer_ends",
         "warning",
-        (("episodes", ">", 0.0), ("lengths_without_end", ">=", 3.0)),
+        (("episodes", ">", 0.0), ("lengths_without_end", ">=", ENDLESS)),
         "no episode has ended for {steps_without_end:.0f} steps a slot, though {episodes:.0f} did before. If the "
         "policy has become that good, set --max-steps",
     ),

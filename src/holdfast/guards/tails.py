@@ -26,18 +26,9 @@ from msgspec import Meta
 
 from holdfast.guards.guard import Guard, number
 from holdfast.guards.stages import TailStage, parse_stages
-from holdfast.guards.supply import Alarm, LiveStage, MinedStage, Record
-from holdfast.records import (
-    Cause,
-    Decision,
-    Signals,
-    Start,
-    pack_starts,
-    unpack_starts,
-)
-
-MINED = -1
-"""Stage number of the live stage of mined starts."""
+from holdfast.guards.supply import Alarm
+from holdfast.guards.tail_book import MINED, Book, Success, where
+from holdfast.records import Cause, Decision, Signals, Start
 
 
 @dataclass(frozen=True)
@@ -87,24 +78,6 @@ class TailsConfig:
         parse_stages(self.stages, "stages")
 
 
-@dataclass(frozen=True)
-class _Ticket:
-    """A start that was handed to a game."""
-
-    game: int
-    stage: int
-    id: str
-
-
-@dataclass(frozen=True)
-class _Use:
-    """An episode that runs: from which start, of which stage, since which update; id "" if from none."""
-
-    id: str
-    stage: int
-    update: int
-
-
 class TailLedger(Guard):
     """Replays hard starts and keeps the books on them.
 
@@ -117,11 +90,8 @@ class TailLedger(Guard):
 
     def __init__(self, config: TailsConfig, stages: Sequence[TailStage] = ()) -> None:
         self.config = config
-        self._stages = [LiveStage.of(stage) for stage in stages]
-        self._mined = MinedStage("mined", config.mine_type, 0, 0, [])
-        self._records: dict[str, Record] = {}
-        self._tickets: list[_Ticket] = []
-        self._running: dict[int, list[_Use]] = {}
+        success = Success(config.success_fact, config.success_min, config.cured_after)
+        self.book = Book(stages, config.mine_type, success)
         self._hold: set[int] = set()
         self._credit = 0.0
         self._mine_credit = 0.0
@@ -130,8 +100,6 @@ class TailLedger(Guard):
         self._now = dict.fromkeys(("episodes", "overrides", "forced_resets", "injections"), 0)
         self._totals = dict(self._now)
         self._update = 0
-        self._packed = b""
-        self._packed_mined = b""
 
     def initial(self, signals: Signals) -> list[Decision]:
         """Return what a new world needs: the forced reset, and starts for its next resets."""
@@ -148,14 +116,17 @@ class TailLedger(Guard):
         self._size(signals)
         self._now = dict.fromkeys(self._now, 0)
         self._now["forced_resets"] = int(number(signals, "starts/forced") or 0)
-        self._begin(signals.get("starts/begun") or ())
-        self._end(signals.get("starts/ended") or ())
-        self._reconcile(signals.get("starts/waiting"))
-        found = signals.get("starts/mined")
-        if found is None:
-            found = self._failures(signals.get("starts/ended") or ())
-        if self.config.mine and self._mined.add(found, self._records, self.config.mine_max):
-            self._packed_mined = b""
+        begun, ended = signals.get("starts/begun") or (), signals.get("starts/ended") or ()
+        self._count(begun)
+        book = self.book
+        book.begin(begun, self._update)
+        book.end(ended, self._update)
+        book.reconcile(signals.get("starts/waiting"))
+        if self.config.mine:
+            found = signals.get("starts/mined")
+            if found is None:
+                found = book.failures(ended, self._update)
+            book.mine(found, self.config.mine_max)
         decisions = []
         steps = number(signals, "world/force_reset_steps")
         wanted = self.config.force_reset_steps
@@ -174,10 +145,8 @@ class TailLedger(Guard):
         Called after the reset of the new world, with its `world/games` and `world/slots_per_game`. Episodes
         that ran from a start count as cut.
         """
-        self._take_back(self._tickets)
+        self.book.clear(self._update)
         self._hold.clear()
-        for game in list(self._running):
-            self._cut(game, keep=0)
         injected = self._inject(signals)
         self._totals["injections"] += sum(len(d.value) for d in injected)
         return injected
@@ -188,121 +157,34 @@ class TailLedger(Guard):
 
     def _size(self, signals: Signals) -> None:
         games = _games(signals)
-        for stage in self._stages:
+        for stage in self.book.stages:
             if stage.unit == 0 and games:
                 stage.unit = stage.count or stage.updates * games
 
-    def _begin(self, begun: Sequence[Mapping[str, Any]]) -> None:
+    def _count(self, begun: Sequence[Mapping[str, Any]]) -> None:
         self._now["episodes"] = len(begun)
-        waiting: dict[tuple[int, str], list[_Ticket]] = {}
-        for ticket in self._tickets:
-            waiting.setdefault((ticket.game, ticket.id), []).append(ticket)
-        used: Counter[_Ticket] = Counter()
-        for entry in begun:
-            game, key = int(entry["game"]), str(entry.get("id") or "")
-            runs = self._running.setdefault(game, [])
-            tickets = waiting.get((game, key))
+        for game, key in map(where, begun):
+            self._now["overrides"] += bool(key)
             if not key:
                 self._hold.discard(game)
-            self._now["overrides"] += bool(key)
-            if not key or not tickets:  # afresh, or injected by someone else
-                runs.append(_Use("", 0, 0))
-                continue
-            ticket = tickets.pop(0)
-            used[ticket] += 1
-            self._stage(ticket.stage).consumed += 1
-            self._record(key).consumed += 1
-            runs.append(_Use(key, ticket.stage, self._update))
-        self._tickets = _without(self._tickets, used)
-
-    def _end(self, ended: Sequence[Mapping[str, Any]]) -> None:
-        for entry in ended:
-            game, key = int(entry["game"]), str(entry.get("id") or "")
-            runs = self._running.get(game, [])
-            use = next((u for u in runs if u.id == key), None)
-            if use is None:
-                continue
-            runs.remove(use)
-            if key:
-                fact = number(entry, self.config.success_fact)
-                outcome = "cut"
-                if fact is not None:
-                    outcome = "success" if fact >= self.config.success_min else "failure"
-                self._close(game, use, outcome, fact)
-        for game in list(self._running):
-            self._cut(game, keep=1)
-
-    def _failures(self, ended: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the fresh starts among `ended` that failed."""
-        found = []
-        for entry in ended:
-            fact, seed = number(entry, self.config.success_fact), entry.get("seed")
-            fresh = not entry.get("id") and not entry.get("snapshot") and seed is not None
-            if fresh and fact is not None and fact < self.config.success_min:
-                about = {
-                    "label": "mined",
-                    "type": self.config.mine_type,
-                    "origin": f"update {self._update}",
-                }
-                found.append({"seed": seed, "id": f"seed-{seed}", **about})
-        return found
-
-    def _cut(self, game: int, keep: int) -> None:
-        """Enter as cut all but the last `keep` episodes of a game."""
-        runs = self._running.pop(game)
-        for use in runs[: len(runs) - keep]:
-            if use.id:
-                self._close(game, use, "cut", None)
-        runs = runs[len(runs) - keep :] if keep and runs else []
-        if runs and runs[-1].id:
-            self._running[game] = runs
-
-    def _close(self, game: int, use: _Use, outcome: str, fact: float | None) -> None:
-        entry = [use.stage, game, use.update, outcome, fact]
-        self._record(use.id).end(self._update, entry, self.config.cured_after)
-
-    def _reconcile(self, waiting: Sequence[int] | None) -> None:
-        """Take back tickets of queues that are shorter than they should be."""
-        if waiting is None:
-            return
-        held = Counter(ticket.game for ticket in self._tickets)
-        short = {
-            game: count - (int(waiting[game]) if game < len(waiting) else 0)
-            for game, count in held.items()
-        }
-        lost = []
-        for ticket in self._tickets:
-            if short[ticket.game] > 0:
-                short[ticket.game] -= 1
-                lost.append(ticket)
-        self._take_back(lost)
-
-    def _take_back(self, tickets: Sequence[_Ticket]) -> None:
-        for ticket in tickets:
-            stage = self._stage(ticket.stage)
-            if ticket.stage == MINED:
-                self._record(ticket.id).quota -= 1
-            elif stage.closed:
-                stage.skipped += 1
-            else:
-                stage.returned.append(ticket.id)
-        self._tickets = _without(self._tickets, Counter(tickets))
 
     def _move(self) -> list[Decision]:
         """Close the present stage when little of it remains; report every change of stage."""
-        if not self._stages:
+        if not self.book.stages:
             return []
-        stage, ratio = self._stages[self._present], self._stages[self._present].ratio
-        last = self._present == len(self._stages) - 1
+        stage, ratio = self.book.stages[self._present], self.book.stages[self._present].ratio
+        last = self._present == len(self.book.stages) - 1
         name = "stage_done"
         if 0 < ratio <= self.config.switch_ratio and not last and stage.unit:
             stage.close()
             name = "stage_switch"
-        new = next((k for k, s in enumerate(self._stages) if not s.over), len(self._stages) - 1)
+        new = next(
+            (k for k, s in enumerate(self.book.stages) if not s.over), len(self.book.stages) - 1
+        )
         if new == self._present:
             return []
         before, self._present = stage, new
-        stage = self._stages[new]
+        stage = self.book.stages[new]
         cause = Cause("guard/tails/stage_remaining_ratio", ratio, self.config.switch_ratio)
         message = (
             f"tail stage {new + 1} '{stage.label}' ({stage.type}) follows '{before.label}', of which "
@@ -312,9 +194,9 @@ class TailLedger(Guard):
 
     def _inject(self, signals: Signals, reported: Sequence[int] = ()) -> list[Decision]:
         """Fill the queues of the games up to `depth`, for the configured share of resets."""
-        config, waiting = self.config, Counter(ticket.game for ticket in self._tickets)
+        config, waiting = self.config, self.book.waiting()
         slots = int(number(signals, "world/slots_per_game") or 1)
-        needy = self._mined.needy(self._records, config.mine_uses)
+        needy = self.book.mined.needy(self.book.records, config.mine_uses)
         orders: dict[int, Iterator[Start]] = {}
         chosen: list[tuple[int, Start]] = []
         for game in range(_games(signals)):
@@ -329,21 +211,18 @@ class TailLedger(Guard):
                     break
                 self._credit -= 1
                 if k is None or (needy and self._from_mined()):
-                    k, start = MINED, self._mined.give(needy, config.mine_uses)
+                    k, start = MINED, self.book.mined.give(needy, config.mine_uses)
                 else:
-                    live = self._stages[k]
+                    live = self.book.stages[k]
                     if config.order == "uncured_first" and k not in orders:
-                        orders[k] = live.ranked(self._records)
+                        orders[k] = live.ranked(self.book.records)
                     start = live.draw(orders.get(k))
-                record = self._record(start.id)
-                record.injected += 1
-                record.quota += 1
-                self._tickets.append(_Ticket(game, k, start.id))
+                self.book.hand(game, k, start)
                 chosen.append((game, start))
                 queued += 1
         if not chosen:
             return []
-        stage = self._stages[self._present] if self._stages else self._mined
+        stage = self.book.stages[self._present] if self.book.stages else self.book.mined
         cause = Cause("starts/waiting", sum(waiting.values()), self.config.depth)
         message = f"{len(chosen)} starts wait in games, stage '{stage.label}' ({stage.type})"
         return [
@@ -359,12 +238,12 @@ class TailLedger(Guard):
 
     def _next_stage(self) -> int | None:
         """Return the first stage that has a start to give; the last begins again with `repeat`."""
-        for k, stage in enumerate(self._stages):
+        for k, stage in enumerate(self.book.stages):
             if stage.drawable:
                 return k
-        if self.config.repeat and self._stages and self._stages[-1].unit:
-            self._stages[-1].rounds += 1
-            return len(self._stages) - 1
+        if self.config.repeat and self.book.stages and self.book.stages[-1].unit:
+            self.book.stages[-1].rounds += 1
+            return len(self.book.stages) - 1
         return None
 
     def _from_mined(self) -> bool:
@@ -382,7 +261,7 @@ class TailLedger(Guard):
             return self._clear(self._update, "starts are there again")
         if not event:
             return []
-        stage, alarm = self._stages[self._present], self.alarm
+        stage, alarm = self.book.stages[self._present], self.alarm
         about = {
             "update": self._update,
             "stage_label": stage.label,
@@ -414,21 +293,15 @@ class TailLedger(Guard):
         message = f"every episode is cut after {steps} steps"
         return Decision("set_world", cause, name="force_reset_steps", value=steps, message=message)
 
-    def _stage(self, index: int) -> LiveStage:
-        return self._mined if index == MINED else self._stages[index]
-
-    def _record(self, key: str) -> Record:
-        return self._records.setdefault(key, Record())
-
     @property
     def capacity(self) -> int:
         """Episodes that all stages feed."""
-        return sum(stage.capacity for stage in self._stages)
+        return sum(stage.capacity for stage in self.book.stages)
 
     @property
     def remaining(self) -> int:
         """Of these, how many have not begun yet."""
-        return sum(stage.remaining for stage in self._stages)
+        return sum(stage.remaining for stage in self.book.stages)
 
     @property
     def remaining_ratio(self) -> float:
@@ -437,30 +310,28 @@ class TailLedger(Guard):
 
     def about(self, key: str) -> dict[str, Any]:
         """Return what happened to the start of this id."""
-        record = self._records.get(key, Record())
-        waiting = [ticket.game for ticket in self._tickets if ticket.id == key]
-        return {**vars(record), "uses": [list(u) for u in record.uses], "waiting_in": waiting}
+        return self.book.about(key)
 
     def light(self) -> str:
         return "yellow" if self.alarm.since else "green"
 
     def status(self) -> dict[str, Any]:
         """Return the series of the ledger; ratios by stage and by type are of their own capacity."""
-        stage = self._stages[self._present] if self._stages else self._mined
-        states = Counter(record.state for record in self._records.values())
+        stage = self.book.stages[self._present] if self.book.stages else self.book.mined
+        states = Counter(record.state for record in self.book.records.values())
         episodes = self._now["episodes"]
         found: dict[str, Any] = {
-            "stage_index": self._present + 1 if self._stages else 0,
+            "stage_index": self._present + 1 if self.book.stages else 0,
             "stage_label": stage.label,
             "stage_type": stage.type,
             "stage_progress": stage.progress,
             "stage_remaining_ratio": stage.ratio,
             "remaining": self.remaining,
             "remaining_ratio": self.remaining_ratio,
-            "consumed": sum(s.consumed for s in self._stages),
-            "skipped": sum(s.skipped for s in self._stages),
+            "consumed": sum(s.consumed for s in self.book.stages),
+            "skipped": sum(s.skipped for s in self.book.stages),
             "capacity": self.capacity,
-            "waiting": len(self._tickets),
+            "waiting": len(self.book.tickets),
             "override_ratio": self._now["overrides"] / episodes if episodes else 0.0,
             **self._now,
             **{f"{name}_total": count for name, count in self._totals.items()},
@@ -470,13 +341,13 @@ class TailLedger(Guard):
             "warnings": len(self.alarm.events),
             "cured": states["cured"],
             "relapsed": states["relapsed"],
-            "mined": len(self._mined.starts),
-            "mined_consumed": self._mined.consumed,
+            "mined": len(self.book.mined.starts),
+            "mined_consumed": self.book.mined.consumed,
         }
-        for k, s in enumerate(self._stages):
+        for k, s in enumerate(self.book.stages):
             found[f"stage_{k + 1}_remaining_ratio"] = s.ratio
-        for kind in dict.fromkeys(s.type for s in self._stages):
-            mine = [(k, s) for k, s in enumerate(self._stages) if s.type == kind]
+        for kind in dict.fromkeys(s.type for s in self.book.stages):
+            mine = [(k, s) for k, s in enumerate(self.book.stages) if s.type == kind]
             capacity, left = sum(s.capacity for _, s in mine), sum(s.remaining for _, s in mine)
             begun = sum(s.rounds for k, s in mine if k <= self._present)
             found[f"remaining_{kind}"] = left
@@ -485,21 +356,8 @@ class TailLedger(Guard):
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        # lists, not dicts by id: ids are free text, and keys become paths in a checkpoint
-        self._packed = self._packed or pack_starts([s.starts for s in self._stages])
-        self._packed_mined = self._packed_mined or pack_starts([self._mined.starts])
-        every = [*self._stages, self._mined]
         return {
-            "starts": self._packed,
-            "mined_starts": self._packed_mined,
-            "stages": [stage.counters() for stage in every],
-            "records": [[key, {**vars(r)}] for key, r in self._records.items()],
-            "tickets": [[t.game, t.stage, t.id] for t in self._tickets],
-            "running": [
-                [game, use.id, use.stage, use.update]
-                for game, uses in self._running.items()
-                for use in uses
-            ],
+            **self.book.state_dict(),
             "hold": sorted(self._hold),
             "credit": self._credit,
             "mine_credit": self._mine_credit,
@@ -511,19 +369,7 @@ class TailLedger(Guard):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._packed, self._packed_mined = bytes(state["starts"]), bytes(state["mined_starts"])
-        starts = unpack_starts(self._packed) + unpack_starts(self._packed_mined)
-        held = [
-            {**fields, "starts": own, "returned": list(fields["returned"])}
-            for own, fields in zip(starts, state["stages"], strict=True)
-        ]
-        self._stages = [LiveStage(**fields) for fields in held[:-1]]
-        self._mined = MinedStage(**held[-1])
-        self._records = {key: Record(**fields) for key, fields in state["records"]}
-        self._tickets = [_Ticket(*ticket) for ticket in state["tickets"]]
-        self._running = {}
-        for game, *use in state["running"]:
-            self._running.setdefault(game, []).append(_Use(*use))
+        self.book.load_state_dict(state)
         self._hold = set(state["hold"])
         self._credit, self._mine_credit = float(state["credit"]), float(state["mine_credit"])
         self._present, self._update = int(state["present"]), int(state["update"])
@@ -534,14 +380,3 @@ class TailLedger(Guard):
 def _games(signals: Signals) -> int:
     games = number(signals, "world/games")
     return len(signals.get("starts/waiting") or ()) if games is None else int(games)
-
-
-def _without(tickets: Sequence[_Ticket], gone: Counter[_Ticket]) -> list[_Ticket]:
-    """Return the tickets less those counted in `gone`, the first ones first."""
-    left = []
-    for ticket in tickets:
-        if gone[ticket]:
-            gone[ticket] -= 1
-        else:
-            left.append(ticket)
-    return left

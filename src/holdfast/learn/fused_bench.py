@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -84,28 +85,41 @@ def bench_spec(hidden: tuple[int, ...] = (64, 64), obs_size: int = 11, choices: 
 
 
 class LearnerBench:
-    """One learner and one filled rollout; every `run` is a rollout's inference and its update."""
+    """One learner and one rollout; every `run` fills the rollout and learns from it.
 
-    def __init__(self, kind: str, spec: NetSpec, slots: int, **options: Any) -> None:
-        self.spec = spec
-        self.config = LearnerConfig(kind=kind, hidden=spec.hidden, **options)  # type: ignore[arg-type]
-        self.learner: Learner = make_learner(spec, self.config, Streams(0), slots)
-        self.rollout: Rollout = self.learner.new_rollout(slots)
+    `collect` fills it by playing a world; without it the learner acts on random observations.
+    """
+
+    def __init__(
+        self, learner: Learner, rollout: Rollout, collect: Callable[[], Any] | None = None
+    ) -> None:
+        self.learner, self.rollout = learner, rollout
+        self.collect = collect or self._act
+        self.transitions = rollout.rewards.size
+
+    @classmethod
+    def random(cls, kind: str, spec: NetSpec, slots: int, **options: Any) -> LearnerBench:
+        """Return the bench of a learner whose observations and rewards are random."""
+        config = LearnerConfig(kind=kind, hidden=spec.hidden, **options)  # type: ignore[arg-type]
+        learner = make_learner(spec, config, Streams(0), slots)
+        rollout = learner.new_rollout(slots)
         rng = np.random.default_rng(0)
-        self.rollout.obs[:] = rng.normal(size=self.rollout.obs.shape)
-        self.rollout.rewards[:] = rng.normal(size=self.rollout.rewards.shape)
-        self.transitions = self.rollout.steps * slots
+        rollout.obs[:] = rng.normal(size=rollout.obs.shape)
+        rollout.rewards[:] = rng.normal(size=rollout.rewards.shape)
+        return cls(learner, rollout)
 
     def run(self) -> tuple[float, float]:
-        """Return the seconds of (inference of all steps, advantages and update)."""
-        learner, rollout = self.learner, self.rollout
+        """Return the seconds of (all steps of the rollout, advantages and update)."""
         start = time.perf_counter()
-        learner.begin(rollout)
-        for t in range(rollout.steps):
-            learner.act(rollout, t)
+        self.collect()
         middle = time.perf_counter()
-        learner.update(rollout)
+        self.learner.update(self.rollout)
         return middle - start, time.perf_counter() - middle
+
+    def _act(self) -> None:
+        self.learner.begin(self.rollout)
+        for t in range(self.rollout.steps):
+            self.learner.act(self.rollout, t)
 
 
 def bench_learner(
@@ -120,18 +134,24 @@ def bench_learner(
     obs_size: int = 11,
     choices: int = 5,
 ) -> dict[str, dict[str, float]]:
+    """Return what `take_turns` finds of these learners, without a world: observations and rewards are random."""
+    spec = bench_spec(hidden, obs_size, choices)
+    options = {"minibatch": minibatch, "threads": threads, "steps": steps, "epochs": epochs}
+    return take_turns(
+        {kind: LearnerBench.random(kind, spec, slots, **options) for kind in learners}, repeats
+    )
+
+
+def take_turns(benches: Mapping[str, LearnerBench], repeats: int) -> dict[str, dict[str, float]]:
     """Return, per learner, transitions/s (median and best), seconds by part, and share of the limit.
 
     Learners take turns, and the limit is measured in every turn. The share is of the *highest* limit seen:
     on a busy machine it comes out too low, never too high (`peak_gflops_low` far below tells).
-    The world is left out: observations and rewards are random.
     """
-    spec = bench_spec(hidden, obs_size, choices)
-    options = {"minibatch": minibatch, "threads": threads, "steps": steps, "epochs": epochs}
-    benches = {kind: LearnerBench(kind, spec, slots, **options) for kind in learners}
-    for bench in benches.values():
+    threads = max(bench.learner.threads for bench in benches.values())
+    for bench in benches.values():  # compiles and warms up
         bench.run()
-    times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in learners}
+    times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in benches}
     peaks = []
     for _ in range(repeats):
         peaks.append(peak_gflops(threads, tries=2))
@@ -142,7 +162,8 @@ def bench_learner(
     for kind, bench in benches.items():
         whole = np.array([a + b for a, b in times[kind]])
         best = times[kind][int(whole.argmin())]
-        work = transition_flops(spec, epochs)
+        learner = bench.learner
+        work = transition_flops(learner.spec, learner.config.epochs)
         result[kind] = {
             "transitions_per_s": float(bench.transitions / np.median(whole)),
             "transitions_per_s_best": float(bench.transitions / whole.min()),
@@ -152,5 +173,6 @@ def bench_learner(
             "update_s": best[1],
             "peak_gflops": peak / 1e9,
             "peak_gflops_low": min(peaks),
+            "threads": float(learner.threads),
         }
     return result

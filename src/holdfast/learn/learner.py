@@ -145,6 +145,8 @@ class Learner(ABC):
         metrics["explained_variance"] = explained_variance(rollout.values, rollout.returns, mask)
         metrics["samples"] = float(len(rows))
         metrics["masked_share"] = 1.0 - len(rows) / mask.size
+        if self.spec.nvec:
+            metrics["entropy_max"] = float(np.log(self.spec.nvec).sum())
         metrics.update(self.settings)
         return metrics
 

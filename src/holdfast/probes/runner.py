@@ -21,6 +21,7 @@ from holdfast.probes.stats import bootstrap_mean
 from holdfast.records import Episode, EvalReport
 from holdfast.worlds import OURS, make_world
 from holdfast.worlds.contract import World
+from holdfast.worlds.events import Record
 
 SEED_LIMIT = 2**31 - 1
 
@@ -48,6 +49,8 @@ class ProbeSpec:
     """World values that guards have turned during training; options of the same names."""
     scripts: tuple[tuple[str, str], ...] = ()
     """Roles that a script of the world plays, and its name."""
+    longest: int = 30_000
+    """Steps after which an episode is cut; the environment may never end one."""
 
 
 def draw_seeds(seed: int, count: int) -> tuple[int, ...]:
@@ -71,13 +74,20 @@ def run_probe(
     update: int = 0,
     env_steps: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    record: Record | None = None,
 ) -> EvalReport:
-    """Play every seed once and return the report."""
+    """Play every seed once and return the report; `record` says where a foreign world writes its events."""
     module, options = _module(spec.world), played_options(spec)
-    world = make_world(spec.world, options)
+    world = make_world(spec.world, options, record=record)
     try:
         episodes = play(
-            world, policy, spec.seeds, spec.deterministic, progress, scripts=spec.scripts
+            world,
+            policy,
+            spec.seeds,
+            spec.deterministic,
+            progress,
+            scripts=spec.scripts,
+            longest=spec.longest,
         )
     finally:
         world.close()
@@ -136,11 +146,12 @@ def play(
     progress: Callable[[int, int], None] | None = None,
     watch: Callable[[World], None] | None = None,
     scripts: Sequence[tuple[str, str]] = (),
+    longest: int = ProbeSpec.longest,
 ) -> list[Episode]:
     """Return the first episode of every game, in the order of the seeds.
 
     `watch` is called with the world before every step (for pictures); `scripts` play their roles instead of
-    the policy.
+    the policy. What is not over after `longest` steps is cut.
     """
     slots = {role: [i for i, r in enumerate(world.roles) if r == role] for role, _ in scripts}
     obs, _ = world.reset(seed=list(seeds))
@@ -148,7 +159,12 @@ def play(
     found: dict[int, Episode] = {}
     begun = np.zeros(world.num_envs, np.bool_)
     begin(policy)
+    steps = 0
     while len(found) < world.games:
+        steps += 1
+        if steps == longest:
+            left = [game for game in range(world.games) if game not in found]
+            world.request_reset([game * world.slots_per_game for game in left])
         if watch is not None:
             watch(world)
         actions = act(policy, obs, rng, begun)

@@ -83,6 +83,7 @@ METRICS = (
     Field("train/policy_loss", "number", "mean of the clipped policy loss over the minibatches"),
     Field("train/value_loss", "number", "mean of the value loss"),
     Field("train/entropy_mean", "number", "entropy of the policy, in nats"),
+    Field("train/entropy_max", "number", "the entropy of choosing at random; of discrete actions"),
     Field("train/approx_kl", "number", "how far the policy moved from the one that collected"),
     Field("train/clip_fraction", "number", "share of samples whose ratio was clipped"),
     Field("train/grad_norm", "number", "mean norm of the gradient before it is limited"),

@@ -8,7 +8,10 @@ from typing import Any
 
 
 class TensorBoard:
-    """Writes scalars; a resumed run hides what was written after its checkpoint."""
+    """Writes scalars; a resumed run hides what was written after its checkpoint.
+
+    `meta/started` and `meta/init` are there at once: a directory without them was never written to.
+    """
 
     def __init__(self, directory: Path, resumed_at: int | None) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -19,6 +22,20 @@ class TensorBoard:
         if resumed_at is not None:
             log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._write(self._event(session_log=log), resumed_at + 1)
+        self._mark(resumed_at or 0)
+
+    def _mark(self, step: int) -> None:
+        """Say when this process began, and flush."""
+        from tensorboard.compat.proto import summary_pb2, tensor_pb2, types_pb2
+
+        plugin = summary_pb2.SummaryMetadata.PluginData(plugin_name="text")
+        began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        text = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[began.encode()])
+        about = summary_pb2.SummaryMetadata(plugin_data=plugin)
+        row = self._summary.Value(tag="meta/started", metadata=about, tensor=text)
+        self._write(self._event(summary=self._summary(value=[row])), step)
+        self.scalars({"meta/init": 1.0}, step)
+        self.flush()
 
     def scalars(self, values: dict[str, Any], step: int) -> None:
         """Write every number of `values` under its own tag."""

@@ -2,7 +2,7 @@
 
 One JSON object a phase: `{ts, mono, env, pid, phase, status, duration_s, error_type, error_msg, backend, world,
 stage}`; `phase` is construct, reset, step, close or prewarm, `status` is begin, ok or error, `ts` is Unix
-time, `mono` the machine's monotonic clock, `stage` the phase of the run's plan. Constructions and explicit resets
+time, `mono` the machine's monotonic clock, `stage` the phase of the run's plan, or `probe`. Constructions and explicit resets
 of every environment are written, steps and the resets between episodes only when they fail. Without a record that
 says where, nothing is written.
 """
@@ -37,13 +37,19 @@ class Record:
     progress: Progress = "summary"
     """What is said: nothing, one line when all environments are ready, or every construction."""
     stage: str = ""
-    """Phase of the run's plan that the world is for."""
+    """What the world is for: a phase of the run's plan, or a probe."""
+    announce: bool = True
+    """Whether it is said that all environments are ready; faults are told in any case."""
     slow: SlowSteps | None = None
     """Counts steps that take far longer than usual."""
 
     def at(self, stage: str) -> Record:
         """Return the same record for a phase of the plan."""
         return replace(self, stage=stage)
+
+    def aside(self, stage: str) -> Record:
+        """Return the same record for a world that comes and goes beside training: only `verbose` announces it."""
+        return replace(self, stage=stage, announce=self.progress == "verbose")
 
 
 class Events:
@@ -110,7 +116,7 @@ class Events:
             f"{len(construct_s)} envs ready in {seconds:.2f} s, "
             f"slowest env {slowest} {construct_s[slowest]:.2f} s"
         )
-        if self.record.progress != "quiet":
+        if self.record.progress != "quiet" and self.record.announce:
             self._tell(text)
 
     def warn(self, text: str) -> None:
