@@ -74,11 +74,13 @@ def _protect(loop: Loop, decision: Decision) -> float:
     """Hold what the last rollout shows the learner to know (elastic weight consolidation)."""
     from holdfast.learn.ewc import anchor_of
 
-    weight = float(decision.value)
+    facts = dict(decision.value)
+    weight, decay, samples = float(facts["weight"]), facts["decay"], int(facts["samples"])
     held = loop.team.pick(decision.role)
     for role, seat in zip(loop.team.learners, loop.collector.seats, strict=True):
         if role in held:
-            seat.learner.protect(anchor_of(seat.learner, seat.rollout, weight))
+            learner, rollout = seat.learner, seat.rollout
+            learner.protect(anchor_of(learner, rollout, weight, decay=decay, samples=samples))
     return weight
 
 

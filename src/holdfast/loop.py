@@ -32,7 +32,9 @@ from holdfast.progress import Progress, recorded, start_signals
 from holdfast.records import Decision, Episode, EvalReport
 from holdfast.rng import Streams, derive_seed
 from holdfast.selfplay.cast import Cast, policy_state
+from holdfast.selfplay.history import evaluation_of
 from holdfast.selfplay.pairs import Pairs
+from holdfast.selfplay.records import to_plain
 from holdfast.state import Registry
 from holdfast.store.checkpoint import Checkpoint, Checkpoints
 from holdfast.store.recorder import Recorder
@@ -296,6 +298,7 @@ class Loop:
         report = paired(report, progress.last_probe)
         progress.last_probe, progress.probes = kept(report), progress.probes + 1
         self.recorder.report(report)
+        self.note_evaluation(report)
         write_worst(report, self.recorder.directory)
         if self.config.probe.clips:
             film_probe(report, spec, policy, self.recorder.directory, self.recorder.warn)
@@ -304,6 +307,23 @@ class Loop:
             self.signals[f"probe/{name}_low"], self.signals[f"probe/{name}_high"] = low, high
         self._rank(report)
         self._seconds["probe"] = time.perf_counter() - began
+
+    def note_evaluation(self, report: EvalReport) -> None:
+        """Write the line of self-play about a probe."""
+        if not self.config.selfplay.enabled:
+            return
+        progress, statuses = self.progress, [guard.status() for guard in self.guards]
+        found = evaluation_of(
+            report,
+            self.probe_spec.options,
+            statuses,
+            self.phase.name,
+            progress.trained,
+            progress.evaluated,
+        )
+        progress.evaluated = dict(progress.trained)
+        if found is not None:
+            self.recorder.evaluation(to_plain(found))
 
     def next_probe(self) -> ProbeSpec:
         """Return the coming probe: with the world values in use, and with new seeds if so configured."""

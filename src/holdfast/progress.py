@@ -37,6 +37,8 @@ class Progress:
     """How many times the world was built."""
     trained: dict[str, int] = field(default_factory=dict)
     """Environment steps that each role has learned from."""
+    evaluated: dict[str, int] = field(default_factory=dict)
+    """The same at the last evaluation of self-play."""
     turned: dict[str, float] = field(default_factory=dict)
     """World values that guards have set; they hold across phases and in probes."""
     entropy: float | None = None
@@ -75,7 +77,12 @@ class Progress:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         vars(self).update(
-            {**state, "turned": dict(state["turned"]), "trained": dict(state["trained"])}
+            {
+                **state,
+                "turned": dict(state["turned"]),
+                "trained": dict(state["trained"]),
+                "evaluated": dict(state.get("evaluated", {})),
+            }
         )
         self.recent = deque(state["recent"], maxlen=WINDOW)
 

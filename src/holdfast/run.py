@@ -5,6 +5,7 @@ runs/first/
   lock             held (flock) by the process that trains; a dead process holds nothing
   sessions.jsonl   one line when a process begins and one when it ends: pid, update, reason
   journal.jsonl metrics.jsonl episodes.jsonl evals.jsonl checkpoints/ tb/
+  selfplay.jsonl selfplay.json exploit/     of self-play
   heartbeat.json heartbeat.jsonl resources.jsonl hints.jsonl
   forward.json     how far every action came, if guards.bootstrap.forward_probe asked
   env_events.jsonl env_fault_*.md     of a foreign environment
@@ -51,6 +52,7 @@ from holdfast.session import LiveRecorder, Outcome, train
 from holdfast.store.checkpoint import Checkpoints
 from holdfast.store.files import read_json, storage_errors, write_atomic
 from holdfast.store.heartbeat import Heartbeat
+from holdfast.store.recorder import SELFPLAY
 from holdfast.tables import overlay
 from holdfast.team import make_team
 from holdfast.worlds import OURS, make_world
@@ -215,7 +217,10 @@ def build(
     begin_world(world, config.run.seed, plan.phase(1))
     stages = load_stages(config)
     warn_of_leaks(config, stages, plan.updates, warn)
-    recorder = LiveRecorder(directory.path, config.run.tensorboard, warn, config.run.sinks)
+    more = (SELFPLAY,) if config.selfplay.enabled else ()
+    recorder = LiveRecorder(
+        directory.path, config.run.tensorboard, warn, config.run.sinks, more=more
+    )
     recorder.beat = beat if beat is not None else Heartbeat(directory.path)
     return Loop(
         config=config,

@@ -11,6 +11,7 @@ import numpy as np
 from holdfast.collect import Seat
 from holdfast.config import Config
 from holdfast.errors import ConfigError, nearest
+from holdfast.learn.ewc import penalty
 from holdfast.learn.learner import Learner, make_learner
 from holdfast.learn.policy import Policy
 from holdfast.learn.rnd import Novelty
@@ -104,6 +105,8 @@ class Team:
                 continue
             metrics = self._explore(role, seat.rollout)
             metrics.update(learner.update(seat.rollout))
+            if learner.anchor is not None:
+                metrics["ewc_penalty"] = penalty(learner)
             bad += sum(not math.isfinite(value) for value in metrics.values())
             bad += sum(int((~np.isfinite(p)).sum()) for p in learner.parameters().values())
             prefix = f"train/{role}/" if role else "train/"

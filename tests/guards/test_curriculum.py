@@ -3,6 +3,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.guards.curriculum import Curriculum, CurriculumConfig
+from holdfast.selfplay.records import Rate
+
+
+def exactly(rate: float) -> Rate:
+    return Rate(rate, rate, rate)
 
 
 def test_the_discrete_levels_of_a_small_arena_are_those_of_the_original() -> None:
@@ -31,30 +36,39 @@ def test_the_smooth_levels_end_at_four_fifths_of_the_diagonal() -> None:
 
 def test_capture_advances_only_with_enough_escapes_and_evaluations() -> None:
     levels = Curriculum(CurriculumConfig(kind="smooth", min_escape=0.1, min_evaluations=2))
-    assert levels.judge(0.8) == 0
-    assert levels.judge(0.95) == 0
-    assert levels.judge(0.8) == 1
+    assert levels.judge(exactly(0.8)) == 0
+    assert levels.judge(exactly(0.95)) == 0
+    assert levels.judge(exactly(0.8)) == 1
     assert levels.place == 1
-    assert levels.judge(0.8) == 0
+    assert levels.judge(exactly(0.8)) == 0
 
 
 def test_the_gap_rule_works_with_both_kinds_of_levels() -> None:
     for kind in ("smooth", "discrete"):
         levels = Curriculum(CurriculumConfig(kind=kind, rule="gap"))
-        assert [levels.judge(rate) for rate in (0.5, 0.9, 0.5, 0.55)] == [0, 0, 0, 1]
+        assert [levels.judge(exactly(rate)) for rate in (0.5, 0.9, 0.5, 0.55)] == [0, 0, 0, 1]
 
 
 def test_an_evader_without_hope_goes_back_a_level_but_not_below_the_first() -> None:
     levels = Curriculum(CurriculumConfig(kind="smooth", min_escape=0.05))
-    assert [levels.judge(1.0) for _ in range(4)] == [0, 0, 0, 0]
-    assert levels.judge(0.8) == 1
-    assert [levels.judge(1.0) for _ in range(3)] == [0, 0, -1]
+    assert [levels.judge(exactly(1.0)) for _ in range(4)] == [0, 0, 0, 0]
+    assert levels.judge(exactly(0.8)) == 1
+    assert [levels.judge(exactly(1.0)) for _ in range(3)] == [0, 0, -1]
     assert levels.place == 0
 
 
 def test_the_place_survives_a_checkpoint() -> None:
     levels = Curriculum(CurriculumConfig(kind="smooth"))
-    levels.judge(0.8)
+    levels.judge(exactly(0.8))
     again = Curriculum(CurriculumConfig(kind="smooth"))
     again.load_state_dict(levels.state_dict())
     assert again.values() == levels.values() and again.state_dict() == levels.state_dict()
+
+
+def test_the_gap_rule_wants_the_whole_interval_below_unless_told_otherwise() -> None:
+    wide, narrow = Rate(0.5, 0.40, 0.60), Rate(0.5, 0.47, 0.53)
+    for by, rate, moves in (("interval", wide, 0), ("interval", narrow, 1), ("point", wide, 1)):
+        levels = Curriculum(
+            CurriculumConfig(kind="smooth", rule="gap", gap_evaluations=1, gap_by=by)
+        )
+        assert levels.judge(rate) == moves, (by, rate)

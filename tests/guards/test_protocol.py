@@ -5,7 +5,9 @@ from typing import Any
 from holdfast.guards.curriculum import CurriculumConfig
 from holdfast.guards.freeze import FreezeConfig
 from holdfast.guards.protocol import Protocol, ProtocolConfig
+from holdfast.probes.stats import wilson
 from holdfast.records import Decision
+from holdfast.selfplay.verdict import games_needed
 
 STEPS = 100
 
@@ -13,9 +15,9 @@ STEPS = 100
 class Play:
     """A run as the protocol sees it: every update the training side learns from 100 steps."""
 
-    def __init__(self, rates: list[float] | float, **settings: Any) -> None:
+    def __init__(self, rates: list[float] | float, games: int = 0, **settings: Any) -> None:
         self.guard = Protocol(ProtocolConfig(enabled=True, **settings))
-        self.rates = rates
+        self.rates, self.games = rates, games
         self.steps = {"pursuer": 0, "evader": 0}
         self.update = 0
         self.evaluations = 0
@@ -56,6 +58,11 @@ class Play:
                 if isinstance(rate, list):
                     rate = rate[min(self.evaluations, len(rate) - 1)]
                 signals["probe/capture_rate"] = rate
+                if self.games:
+                    low, high = wilson(round(rate * self.games), self.games)
+                    signals["probe/capture_rate_low"] = low
+                    signals["probe/capture_rate_high"] = high
+                    signals["probe/episodes"] = self.games
                 self.evaluations += 1
             self.take(self.guard.step(signals))
         return self
@@ -115,6 +122,19 @@ def test_the_run_ends_when_the_gap_stays_small_at_the_full_level() -> None:
     assert play.kinds("finish") == []
 
 
+def test_convergence_is_judged_by_the_interval_and_too_few_games_are_told_once() -> None:
+    rules = {"phase_steps": 100, "converged_gap": 0.1, "converged_evaluations": 2}
+    few = Play(0.5, games=100, **rules).run(4)
+    assert few.kinds("finish") == []
+    warned = few.kinds("warn")
+    assert [d.cause.threshold for _, d in warned] == [games_needed(0.1)]
+    assert "--probe.episodes 381" in warned[0][1].message
+    assert next(u for u, _ in Play(0.5, games=400, **rules).run(4).kinds("finish")) == 2
+    by_point = Play(0.5, games=100, converged_by="point", **rules).run(4)
+    assert next(u for u, _ in by_point.kinds("finish")) == 2
+    assert by_point.kinds("warn") == []
+
+
 def test_the_run_ends_after_the_last_phase() -> None:
     assert Play(0.9, phase_steps=100, max_phases=3).run(3).kinds("finish")[0][0] == 3
 
@@ -126,7 +146,7 @@ def test_an_advance_holds_the_evader_and_warms_it_up_from_its_best_milestone() -
         rates, phase_steps=100, protect=1000.0, warm_start_steps=200, curriculum=smooth
     ).run(6)
     protect = play.kinds("protect")
-    assert [(u, d.role, d.value) for u, d in protect] == [(3, "evader", 1000.0)]
+    assert [(u, d.role, d.value["weight"]) for u, d in protect] == [(3, "evader", 1000.0)]
     [(update, back)] = play.kinds("rollback")
     # By score, not by name: the evader was best when the pursuer caught least.
     assert (update, back.name, back.role) == (3, "S1:pursuer", "evader")

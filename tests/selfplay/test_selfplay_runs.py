@@ -151,7 +151,8 @@ def test_a_run_goes_on_exactly_from_any_checkpoint(phased: Path, tmp_path: Path,
     from holdfast.run import resume
 
     resume("whole", tmp_path, say=lambda text: None)
-    for name in ("journal.jsonl", "metrics.jsonl", "evals.jsonl", "episodes.jsonl"):
+    files = ("journal.jsonl", "metrics.jsonl", "evals.jsonl", "episodes.jsonl", "selfplay.jsonl")
+    for name in files:
         assert untimed(copy, name) == untimed(phased / "whole", name), name
 
 
@@ -167,7 +168,7 @@ def test_a_killed_run_of_self_play_comes_back_exactly(phased: Path, tmp_path: Pa
     process.wait()
     again = [sys.executable, "-m", "holdfast", "resume", "whole", "--runs-dir", str(tmp_path)]
     subprocess.run([*again, "--plain", "--no-report"], check=True, capture_output=True)
-    for name in ("journal.jsonl", "metrics.jsonl", "evals.jsonl"):
+    for name in ("journal.jsonl", "metrics.jsonl", "evals.jsonl", "selfplay.jsonl"):
         assert untimed(tmp_path / "whole", name) == untimed(phased / "whole", name), name
 
 

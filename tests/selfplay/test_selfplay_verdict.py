@@ -41,7 +41,9 @@ def chance_to_fire(p: float, games: int, eta: float, by: Any) -> float:
     log = math.lgamma(games + 1) - lgamma(wins + 1.0) - lgamma(games - wins + 1.0)
     law = np.exp(log + wins * math.log(p) + (games - wins) * math.log1p(-p))
     likely = np.flatnonzero(law > 1e-9)
-    return float(sum(law[k] for k in likely if Streak(eta, 1, by).step(evaluation(int(k), games))))
+    return float(
+        sum(law[k] for k in likely if Streak(eta, 1, by).step(evaluation(int(k), games).rate))
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,23 +65,23 @@ def test_how_many_games_an_even_pair_needs() -> None:
     for eta in (0.05, 0.10, 0.15):
         needed = games_needed(eta)
         enough, few = needed + needed % 2, (needed - 1) // 2 * 2
-        assert Streak(eta).step(evaluation(enough // 2, enough))
-        assert not Streak(eta).step(evaluation(few // 2, few))
+        assert Streak(eta).step(evaluation(enough // 2, enough).rate)
+        assert not Streak(eta).step(evaluation(few // 2, few).rate)
 
 
 def test_a_streak_must_be_unbroken_and_begins_anew_after_firing() -> None:
     even, lost = evaluation(2500, 5000), evaluation(3500, 5000)
     streak = Streak(0.15, 2)
-    assert [streak.step(e) for e in (even, lost, even, even, even, even)] == [
+    assert [streak.step(e.rate) for e in (even, lost, even, even, even, even)] == [
         False, False, False, True, False, True,
     ]  # fmt: skip
 
 
 def test_a_streak_resumes() -> None:
     streak, other = Streak(0.15, 2), Streak(0.15, 2)
-    streak.step(evaluation(2500, 5000))
+    streak.step(evaluation(2500, 5000).rate)
     other.load_state_dict(streak.state_dict())
-    assert other.step(evaluation(2500, 5000))
+    assert other.step(evaluation(2500, 5000).rate)
 
 
 def test_convergence_needs_the_top_level_and_if_asked_a_small_exploitability() -> None:

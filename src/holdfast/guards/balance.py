@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from holdfast.guards.curriculum import Curriculum, CurriculumConfig
+from holdfast.guards.curriculum import Curriculum, CurriculumConfig, measured_rate
 from holdfast.guards.guard import Guard, number
 from holdfast.records import Cause, Decision, Signals
 
@@ -44,6 +44,12 @@ class BalanceConfig:
     """For so many evaluations in a row."""
     max_rollbacks: Annotated[int, Meta(ge=0)] = 5
     """Rollbacks of a run."""
+    protect: Annotated[float, Meta(ge=0)] = 0.0
+    """Weight with which the parameters of both sides are held after an advance (EWC); 0 is off."""
+    protect_samples: Annotated[int, Meta(ge=1)] = 1024
+    """Observations of the last rollout from which it is told what matters (EWC)."""
+    protect_decay: Rate = 0.0
+    """Share of what was held before that lives on at the next advance; 0 holds only the newest (EWC)."""
     curriculum: CurriculumConfig = field(default_factory=lambda: CurriculumConfig(rule="gap"))
     """The levels."""
 
@@ -69,19 +75,20 @@ class BalanceGuard(Guard):
         return [*self._values(cause), Decision("train_roles", cause, "start", list(BOTH))]
 
     def step(self, signals: Signals) -> list[Decision]:
-        rate = number(signals, "probe/capture_rate")
-        if rate is None:
+        measured = measured_rate(signals)
+        if measured is None:
             return []
-        self.rate = rate
-        low = number(signals, "probe/capture_rate_low")
-        high = number(signals, "probe/capture_rate_high")
-        interval = (rate if low is None else low, rate if high is None else high)
+        rate = self.rate = measured.value
+        interval = (measured.low, measured.high)
         update = int(number(signals, "update") or 0)
         decisions = self._collapse(rate, signals)
-        move = self.levels.judge(rate)
+        move = self.levels.judge(measured)
         if move:
             self.since = update
-            decisions += self._values(Cause("probe/capture_rate", rate, None, 1))
+            cause = Cause("probe/capture_rate", rate, None, 1)
+            if move > 0 and self.config.protect:
+                decisions.append(self._protect(cause))
+            decisions += self._values(cause)
         if self.config.collapse_low <= rate <= self.config.collapse_high:
             facts = {"score": rate}
             decisions.append(Decision("keep_pair", Cause("update", update), f"u{update}", facts))
@@ -124,6 +131,16 @@ class BalanceGuard(Guard):
         cause = Cause("probe/capture_rate", rate, threshold, config.collapse_evaluations)
         text = f"one side wins everything: both go back to {best['label']}"
         return [Decision("rollback", cause, name=best["label"], message=text)]
+
+    def _protect(self, cause: Cause) -> Decision:
+        config = self.config
+        facts = {
+            "weight": config.protect,
+            "samples": config.protect_samples,
+            "decay": config.protect_decay,
+        }
+        text = "the parameters of both sides are held"
+        return Decision("protect", cause, "both", facts, message=text)
 
     def _values(self, cause: Cause) -> list[Decision]:
         text = f"level {self.levels.place + 1} of {self.levels.last + 1}"

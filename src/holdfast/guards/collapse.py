@@ -158,8 +158,12 @@ class CollapseGuard(Guard):
 
 
 def _rate(signals: Signals) -> float:
-    rate = number(signals, "probe/capture_rate")
-    return rate if rate is not None else number(signals, "pursuit/captured") or 0.5
+    """Return the last known win rate of the pursuer; one half while no game has ended."""
+    for name in ("probe/capture_rate", "pursuit/captured"):
+        rate = number(signals, name)
+        if rate is not None:
+            return rate
+    return 0.5
 
 
 def _word(entropy: float) -> Literal["ok", "yellow", "red", "collapse"]:

@@ -12,7 +12,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from holdfast.guards.guard import number
+from holdfast.records import Signals
+from holdfast.selfplay.records import Rate as Measured
+from holdfast.selfplay.verdict import By, Streak
+
 Rate = Annotated[float, Meta(ge=0, le=1)]
+RATE = "probe/capture_rate"
 LEVELS = (
     (2.0, 5.0, 0),
     (5.0, 15.0, 0),
@@ -56,6 +62,8 @@ class CurriculumConfig:
     """Rule `gap`: advance when |SR_P - SR_E| stays below this."""
     gap_evaluations: Annotated[int, Meta(ge=1)] = 2
     """Rule `gap`: for so many evaluations in a row."""
+    gap_by: By = "interval"
+    """Rule `gap`: the whole 95 % interval must be below, or, as in the original, the measured value."""
     regress_escape: Rate = 0.02
     """Go back a level when the escape rate stays below this; 0 is off."""
     regress_evaluations: Annotated[int, Meta(ge=1)] = 3
@@ -69,7 +77,7 @@ class Curriculum:
         self.config = config
         self.place = 0
         self.evaluations = 0
-        self.balanced = 0
+        self.balanced = Streak(config.gap_below, config.gap_evaluations, config.gap_by)
         self.hopeless = 0
 
     @property
@@ -117,30 +125,30 @@ class Curriculum:
             "n_obstacles": float(config.obstacles if many else config.min_obstacles),
         }
 
-    def judge(self, capture: float) -> int:
-        """Take one evaluation; return 1 to advance, -1 to go back, 0 to stay, and move there."""
-        config, escape = self.config, 1.0 - capture
+    def judge(self, rate: Measured) -> int:
+        """Take SR_P of one evaluation; return 1 to advance, -1 to go back, 0 to stay, and move there."""
+        config, capture, escape = self.config, rate.value, 1.0 - rate.value
         if not self.active:
             return 0
         self.evaluations += 1
-        self.balanced = self.balanced + 1 if abs(capture - escape) < config.gap_below else 0
+        even = self.balanced.step(rate)
         self.hopeless = self.hopeless + 1 if escape < config.regress_escape else 0
-        if not self.full and self._ready(capture, escape):
+        if not self.full and self._ready(capture, escape, even):
             return self._move(1)
         if self.place > 0 and self.hopeless >= config.regress_evaluations:
             return self._move(-1)
         return 0
 
-    def _ready(self, capture: float, escape: float) -> bool:
+    def _ready(self, capture: float, escape: float, even: bool) -> bool:
         config = self.config
         if config.rule == "gap":
-            return self.balanced >= config.gap_evaluations
+            return even
         long_enough = self.evaluations >= config.min_evaluations
         return capture > config.capture_above and escape >= config.min_escape and long_enough
 
     def _move(self, by: int) -> int:
         self.place += by
-        self.evaluations = self.balanced = self.hopeless = 0
+        self.evaluations = self.hopeless = self.balanced.count = 0
         return by
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,11 +156,21 @@ class Curriculum:
         return {
             "place": self.place,
             "evaluations": self.evaluations,
-            "balanced": self.balanced,
+            "balanced": self.balanced.count,
             "hopeless": self.hopeless,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        for name in ("place", "evaluations", "balanced", "hopeless"):
+        for name in ("place", "evaluations", "hopeless"):
             setattr(self, name, int(state[name]))
+        self.balanced.count = int(state["balanced"])
+
+
+def measured_rate(signals: Signals) -> Measured | None:
+    """Return SR_P of this update's evaluation with its interval, if one was made."""
+    rate = number(signals, RATE)
+    if rate is None:
+        return None
+    low, high = number(signals, f"{RATE}_low"), number(signals, f"{RATE}_high")
+    return Measured(rate, rate if low is None else low, rate if high is None else high)

@@ -16,13 +16,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from holdfast.guards.curriculum import Curriculum, CurriculumConfig
+from holdfast.guards.curriculum import RATE, Curriculum, CurriculumConfig, measured_rate
 from holdfast.guards.freeze import Freeze, FreezeConfig
 from holdfast.guards.guard import Guard, number
 from holdfast.records import Cause, Decision, Signals
+from holdfast.selfplay.records import Rate
+from holdfast.selfplay.verdict import By, Streak, games_needed, ne_gap
 
 PURSUER, EVADER = "pursuer", "evader"
-RATE = "probe/capture_rate"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ class ProtocolConfig:
     """Share of the games that stay at the distance of the level before."""
     protect: Annotated[float, Meta(ge=0)] = 0.0
     """Weight with which the evader's parameters are held after an advance (EWC); 0 is off."""
+    protect_samples: Annotated[int, Meta(ge=1)] = 1024
+    """Observations of the last rollout from which it is told what matters (EWC)."""
+    protect_decay: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Share of what was held before that lives on at the next advance; 0 holds only the newest (EWC)."""
     boost_gap: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """The loser alone trains on when the gap of an evaluation is above this; 0 is off."""
     boost_phases: Annotated[int, Meta(ge=1)] = 20
@@ -60,6 +65,8 @@ class ProtocolConfig:
     """The run is done when the gap stays below this at the full level; 0 is off."""
     converged_evaluations: Annotated[int, Meta(ge=1)] = 1
     """For so many evaluations in a row."""
+    converged_by: By = "interval"
+    """The whole 95 % interval of the gap must be below, or, as in the original, the measured value."""
     freeze: FreezeConfig = field(default_factory=FreezeConfig)
     """One side stays frozen until the other has won for a while."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
@@ -82,7 +89,10 @@ class Protocol(Guard):
         self.owed = 0
         self.boost: list[Any] = ["", 0]
         self.warming = 0
-        self.streak = 0
+        self.streak = Streak(
+            config.converged_gap, config.converged_evaluations, config.converged_by
+        )
+        self.told = False
         self.cold = config.cold_start
         self.gap = -1.0
 
@@ -104,7 +114,7 @@ class Protocol(Guard):
             return self._cold(signals)
         if self.warming:
             return self._warm(signals)
-        rate = number(signals, RATE)
+        rate = measured_rate(signals)
         forced = self.freeze.forced(int(number(signals, "env_steps") or 0))
         if forced:
             cause = Cause("env_steps", signals.get("env_steps"), self.freeze.config.force_steps)
@@ -141,12 +151,12 @@ class Protocol(Guard):
         return self.config.phase_steps > 0 and left <= per_update
 
     def _next(
-        self, signals: Signals, rate: float | None, cause: Cause, forced: str = ""
+        self, signals: Signals, rate: Rate | None, cause: Cause, forced: str = ""
     ) -> list[Decision]:
         """End the phase: keep a milestone, choose who trains, or end the run."""
         decisions = []
         if self.config.phase_steps and rate is not None:
-            facts = {"milestone": True, "score": rate}
+            facts = {"milestone": True, "score": rate.value}
             decisions.append(
                 Decision("keep_pair", cause, name=f"S{self.phase}:{self.role}", value=facts)
             )
@@ -184,31 +194,51 @@ class Protocol(Guard):
 
     # --- evaluations ----------------------------------------------------------------------------
 
-    def _evaluated(self, signals: Signals, rate: float | None) -> list[Decision]:
+    def _evaluated(self, signals: Signals, rate: Rate | None) -> list[Decision]:
         """Judge one evaluation: levels, boost, freezing, convergence."""
         if rate is None:
             return []
         config = self.config
-        self.gap = abs(2.0 * rate - 1.0)
-        cause = Cause(RATE, rate)
+        self.gap = ne_gap(rate).value
+        cause = Cause(RATE, rate.value)
         move = self.levels.judge(rate)
         decisions = self._moved(move, cause, signals) if move else []
-        at_top = self.levels.full and not move
-        self.streak = self.streak + 1 if self.gap < config.converged_gap and at_top else 0
-        if config.converged_gap and self.streak >= config.converged_evaluations:
-            cause = Cause("gap", self.gap, config.converged_gap, self.streak)
-            text = f"converged: the gap stayed below {config.converged_gap:g} at the full level"
-            decisions.append(Decision("finish", cause, name="converged", message=text))
+        decisions += self._converged(rate, signals, self.levels.full and not move)
         if config.boost_gap and self.gap > config.boost_gap:
-            loser = EVADER if rate > 0.5 else PURSUER
+            loser = EVADER if rate.value > 0.5 else PURSUER
             self.boost = [loser, config.boost_phases]
             cause = Cause("gap", self.gap, config.boost_gap)
             text = f"the {loser} trains the next {config.boost_phases} phases"
             decisions.append(Decision("warn", cause, name="boost", message=text))
-        switched = self.freeze.judge(rate, int(number(signals, "env_steps") or 0))
+        switched = self.freeze.judge(rate.value, int(number(signals, "env_steps") or 0))
         if switched:
             text = f"the {self.freeze.trains} trains, the other side is frozen"
             decisions.append(Decision("warn", cause, name="freeze", message=text))
+        return decisions
+
+    def _converged(self, rate: Rate, signals: Signals, at_top: bool) -> list[Decision]:
+        """End the run when the gap has been small for long enough at the full level."""
+        config, decisions = self.config, []
+        if not config.converged_gap:
+            return []
+        games, needed = number(signals, "probe/episodes"), games_needed(config.converged_gap)
+        if config.converged_by == "interval" and games is not None and games < needed:
+            cause = Cause("probe/episodes", games, needed)
+            text = (
+                f"{games:.0f} games cannot show a gap below {config.converged_gap:g}, however even the pair is. "
+                f"For a new run: --probe.episodes {needed}"
+            )
+            if not self.told:
+                decisions.append(Decision("warn", cause, name="convergence", message=text))
+            self.told = True
+        if not at_top:
+            self.streak.count = 0
+        elif self.streak.step(rate):
+            cause = Cause(
+                "gap", ne_gap(rate).high, config.converged_gap, config.converged_evaluations
+            )
+            text = f"converged: the gap stayed below {config.converged_gap:g} at the full level"
+            decisions.append(Decision("finish", cause, name="converged", message=text))
         return decisions
 
     def _moved(self, move: int, cause: Cause, signals: Signals) -> list[Decision]:
@@ -216,9 +246,12 @@ class Protocol(Guard):
         decisions = []
         if move > 0 and self.config.protect:
             text = "the evader's parameters are held"
-            decisions.append(
-                Decision("protect", cause, EVADER, self.config.protect, EVADER, message=text)
-            )
+            facts = {
+                "weight": self.config.protect,
+                "samples": self.config.protect_samples,
+                "decay": self.config.protect_decay,
+            }
+            decisions.append(Decision("protect", cause, EVADER, facts, EVADER, message=text))
         decisions += self._world_values(cause)
         if move > 0:
             self.owed += self.config.evader_first
@@ -290,7 +323,7 @@ class Protocol(Guard):
 
     def status(self) -> dict[str, Any]:
         return {
-            "phase": self.phase,
+            "phase": 0 if self.cold else self.phase,
             "role": self.role,
             "level": self.levels.place + 1,
             "full_level": self.levels.full,
@@ -298,17 +331,18 @@ class Protocol(Guard):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        plain = ("phase", "turn", "role", "begun", "owed", "warming", "streak", "cold", "gap")
+        plain = ("phase", "turn", "role", "begun", "owed", "warming", "told", "cold", "gap")
         return {
             **{name: getattr(self, name) for name in plain},
             "boost": list(self.boost),
+            "streak": self.streak.state_dict(),
             "levels": self.levels.state_dict(),
             "freeze": self.freeze.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            if name in ("levels", "freeze"):
+            if name in ("levels", "freeze", "streak"):
                 getattr(self, name).load_state_dict(value)
             else:
                 setattr(self, name, list(value) if name == "boost" else value)

@@ -53,9 +53,8 @@ class Cast:
         self._learning = list(dict.fromkeys(learning)) if config.enabled else []
         self.pools: dict[str, Pool] = {}
         if len(self.roles) == len(self._learning) == 2 and config.history > 0:
-            self.pools = {r: Pool(config.pool, config.pool_size) for r in self._learning}
+            self.pools = {r: make_pool(config) for r in self._learning}
         self._who: dict[str, Slots] = {}
-        self._known: dict[str, dict[int, Mapping[str, Any]]] = {r: {} for r in self.pools}
         self._lineups: dict[str, tuple[list[int], Lineup]] = {}
         self._stand_ins: dict[str, str] = {}
         self.fit(world)
@@ -94,7 +93,8 @@ class Cast:
         if role not in self.pools:
             return
         pool = self.pools[role]
-        pool.add(state, f"{role}@{update}", update)
+        # A policy that leaves the pool is kept while it still plays an episode.
+        pool.add(state, f"{role}@{update}", update, set(self._who[role].tolist()))
         if (self._who[role] < 0).any():
             self._draw(role, np.flatnonzero(self._who[role] < 0))
 
@@ -156,16 +156,14 @@ class Cast:
     def _draw(self, role: str, places: Array) -> None:
         pool = self.pools[role]
         self._who[role][places] = pool.draw(len(places), self.streams[STREAM])
-        # A policy that left the pool is kept while it still plays an episode.
-        playing = set(self._who[role].tolist())
-        known = {**self._known[role], **{m.id: m.state for m in pool.members}}
-        self._known[role] = {i: known[i] for i in sorted(playing) if i >= 0}
+        pool.release(set(self._who[role].tolist()))
         self._lineups.pop(role, None)
 
     def _lineup(self, role: str) -> tuple[list[int], Lineup]:
         if role not in self._lineups:
-            known = self._known[role]
-            self._lineups[role] = (list(known), Lineup(list(known.values())))
+            ids = [int(i) for i in np.unique(self._who[role])]
+            members = [self.pools[role].member(i).state for i in ids]
+            self._lineups[role] = (ids, Lineup(members))
         return self._lineups[role]
 
     def signals(self) -> dict[str, Any]:
@@ -178,11 +176,7 @@ class Cast:
     def state_dict(self) -> dict[str, Any]:
         """Return the pools, and who plays where."""
         pools = {
-            role: {
-                "pool": pool.state_dict(),
-                "who": self._who[role].copy(),
-                "known": {str(i): dict(state) for i, state in self._known[role].items()},
-            }
+            role: {"pool": pool.state_dict(), "who": self._who[role].copy()}
             for role, pool in self.pools.items()
         }
         return {"pools": pools, "stand_ins": dict(self._stand_ins)}
@@ -195,7 +189,19 @@ class Cast:
             kept = state["pools"][role]
             pool.load_state_dict(kept["pool"])
             self._who[role] = np.array(kept["who"], np.int64)
-            self._known[role] = {int(i): s for i, s in kept["known"].items()}
+
+
+def make_pool(config: SelfPlayConfig) -> Pool:
+    """Return an empty pool by the settings of `[selfplay]`."""
+    return Pool(
+        config.pool,
+        config.pool_size,
+        weighting=config.pool_weighting,
+        estimate=config.pool_estimate,
+        memory=config.pool_memory,
+        floor=config.pool_floor,
+        seed=config.pool_seed,
+    )
 
 
 def won(episode: Episode, k: int) -> bool:

@@ -23,7 +23,7 @@ from holdfast.probes.stats import wilson
 from holdfast.records import F64, Array, Bools, Start
 from holdfast.rng import derive_seed
 from holdfast.selfplay.players import Draws, Ready, Side, prepare
-from holdfast.selfplay.records import Evaluation, Rate, StartGrid
+from holdfast.selfplay.records import TIME_BINS, Evaluation, Rate, StartGrid
 from holdfast.selfplay.verdict import ne_gap
 from holdfast.worlds.pursuit import PursuitOptions, PursuitWorld
 from holdfast.worlds.pursuit.layout import ROLES
@@ -31,7 +31,6 @@ from holdfast.worlds.pursuit.layout import ROLES
 Ints = npt.NDArray[np.int64]
 WIDTH = 1024
 """Games stepped together: enough to keep the kernels busy, few enough to stay in the cache."""
-TIME_BINS = 20
 
 
 @dataclass(frozen=True)

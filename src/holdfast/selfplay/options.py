@@ -33,6 +33,16 @@ class SelfPlayConfig:
     """Past opponents kept of each role."""
     pool_every: Annotated[int, Meta(ge=1)] = 10
     """Updates between two entries into the pool."""
+    pool_weighting: Literal["hard", "variance", "even"] = "hard"
+    """How `pfsp` meets members by their win rate p: by p^2, by p (1 - p), or all alike."""
+    pool_estimate: Literal["smoothed", "interval"] = "smoothed"
+    """What stands for p: Laplace's rule, or the end of the 95 % interval that weighs most."""
+    pool_memory: Annotated[float, Meta(gt=0)] = 500.0
+    """Games that a member's record stands for at most, so that old ones fade."""
+    pool_floor: Share = 0.1
+    """Share of the draws of `pfsp` that are even whatever the records say."""
+    pool_seed: Annotated[int, Meta(ge=0)] = 0
+    """Decides which offers a full pool takes (reservoir, pfsp)."""
     pairs: Annotated[int, Meta(ge=1)] = 12
     """Consistent pairs of learners kept for going back to."""
     novelty_roles: tuple[str, ...] = ()

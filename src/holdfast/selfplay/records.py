@@ -18,6 +18,8 @@ import msgspec
 T = TypeVar("T")
 LINES_FILE, SUMMARY_FILE = "selfplay.jsonl", "selfplay.json"
 """Names of the two files in a run directory."""
+TIME_BINS = 20
+"""Parts of the time limit in which captures are counted."""
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,9 @@ class Streak:
         self.eta, self.consecutive, self.by = eta, consecutive, by
         self.count = 0
 
-    def step(self, evaluation: Evaluation) -> bool:
-        """Take one evaluation; return whether there have now been enough in a row, and then begin anew."""
-        gap = ne_gap(evaluation.rate)
+    def step(self, rate: Rate) -> bool:
+        """Take SR_P of one evaluation; return whether there have now been enough in a row, and then begin anew."""
+        gap = ne_gap(rate)
         even = gap.value < self.eta if self.by == "point" else gap.high < self.eta
         self.count = self.count + 1 if even else 0
         if self.count < self.consecutive:
@@ -107,7 +107,7 @@ def converged(
     """
     last = list(evaluations)[-consecutive:]
     streak = Streak(eta, consecutive, by)
-    even = [streak.step(evaluation) for evaluation in last]
+    even = [streak.step(evaluation.rate) for evaluation in last]
     if not at_top or not even or not even[-1]:
         return False
     if limit is None:

@@ -4,12 +4,13 @@
     metrics.jsonl    one line an update: every signal
     episodes.jsonl   one line a finished game
     evals.jsonl      one line a probe, with intervals
+    selfplay.jsonl   one line an evaluation of self-play
     latest.json      the last update and the last probe, replaced at every update
     heartbeat.json   where the run stands now
-    parquet/         the four as columns, when the run is closed
+    parquet/         these as columns, when the run is closed
     tb/              the metrics for TensorBoard
 
-The four JSONL files are cut to the checkpoint when a run resumes, and begin a new piece when they have
+The JSONL files are cut to the checkpoint when a run resumes, and begin a new piece when they have
 grown large (see pieces.py); `docs/metrics.md` names every field. TensorBoard and the sinks of `run.sinks`
 never stop training: what fails there is reported and switched off.
 """
@@ -35,6 +36,8 @@ from holdfast.store.sink_kinds import make_sinks
 from holdfast.store.tensorboard import TensorBoard
 
 FILES = ("journal", "metrics", "episodes", "evals")
+SELFPLAY = "selfplay"
+"""The file of a run of self-play."""
 LATEST = "latest.json"
 BEAT_EVERY_S = 0.5
 
@@ -49,11 +52,13 @@ class Recorder:
         warn: Callable[[str], None],
         sinks: Sequence[str] = (),
         rotate_bytes: int | None = None,
+        more: Sequence[str] = (),
     ) -> None:
+        """Open the files; `more` names those that only some runs write."""
         self.directory, self.warn = directory, warn
         self.sinks = make_sinks(sinks, directory)
         limit = ROTATE_BYTES if rotate_bytes is None else rotate_bytes
-        self.lines = {name: Lines(directory / f"{name}.jsonl", limit) for name in FILES}
+        self.lines = {name: Lines(directory / f"{name}.jsonl", limit) for name in (*FILES, *more)}
         self._tensorboard_wanted = tensorboard
         self._beat_at = 0.0
         self._state = ""
@@ -127,6 +132,10 @@ class Recorder:
             {**about, "seeds": list(report.seeds), **measured, "detail": dict(report.detail)}
         )
         self.journal("probe", report.update, probe=report.probe, **measured)
+
+    def evaluation(self, record: dict[str, Any]) -> None:
+        """Append an evaluation of self-play."""
+        self.lines[SELFPLAY].write(record)
 
     def heartbeat(self, state: str, **fields: Any) -> None:
         """Replace heartbeat.json and let readers see all lines so far, twice a second at most."""

@@ -91,6 +91,7 @@ METRICS = (
     Field(
         "train/explained_variance", "number", "how well values predicted returns; 1 is perfectly"
     ),
+    Field("train/ewc_penalty", "number", "what elastic weight consolidation adds to the loss"),
     Field("train/samples", "number", "slot steps that entered the loss"),
     Field("train/masked_share", "number", "share of slot steps without a decision"),
     Field("train/lr", "number", "learning rate as scheduled"),
@@ -227,10 +228,27 @@ SINKS = (
     Field("sinks", "object", "by name: state, sent, dropped, errors, problem", always=True),
 )
 
+SELFPLAY = (
+    UPDATE,
+    STEPS,
+    Field("phase", "string", "phase that has just been played, such as `S3`", always=True),
+    Field("role", "string", "who learned since the last line: pursuer, evader, both", always=True),
+    Field("level", "number", "level of the curriculum; 0 without one", always=True),
+    Field("sr_p", "number", "share of the games that the pursuer won", always=True),
+    Field("low", "number", "lower end of its 95 % interval (Wilson)", always=True),
+    Field("high", "number", "upper end", always=True),
+    Field("games", "integer", "games played", always=True),
+    Field("ne_gap", "number", "|SR_P - SR_E|: distance from an even game", always=True),
+    Field("capture_time_mean", "number", "seconds, over the games that ended in capture"),
+    Field("captures_by_time", "array", "captures in equal parts of the time limit", always=True),
+    Field("time_limit_s", "number", "what `captures_by_time` divides", always=True),
+)
+
 KINDS = {
     "metrics": Kind("metrics.jsonl", "One line an update: every signal that guards read.", METRICS),
     "episodes": Kind("episodes.jsonl", "One line a finished game.", EPISODES),
     "evals": Kind("evals.jsonl", "One line a probe.", EVALS),
+    "selfplay": Kind("selfplay.jsonl", "One line an evaluation of self-play.", SELFPLAY),
     "journal": Kind("journal.jsonl", "What happened and why.", JOURNAL),
     "sessions": Kind(
         "sessions.jsonl", "One line when a process begins to train and one when it ends.", SESSIONS

@@ -6,6 +6,7 @@ The pursuer is red, the evader blue.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -23,7 +24,7 @@ from holdfast.selfplay.records import (
     read_evaluations,
     read_summary,
 )
-from holdfast.selfplay.verdict import ne_gap
+from holdfast.selfplay.verdict import analyse, ne_gap
 from holdfast.store.journal import read_lines
 from holdfast.view.files import RunFiles, read_object
 from holdfast.view.plots import Plot
@@ -63,8 +64,9 @@ def evaluations(run: RunFiles) -> list[Evaluation]:
 
 
 def summary(run: RunFiles) -> Summary:
-    """Return what the run wrote at its end; parts that it did not write are absent."""
-    return read_summary(read_object(run.path / SUMMARY_FILE))
+    """Return what was measured of the run; the analysis follows from its evaluations."""
+    found = read_summary(read_object(run.path / SUMMARY_FILE))
+    return replace(found, analysis=found.analysis or analyse(evaluations(run)))
 
 
 def rates(run: RunFiles) -> Figure | None:

@@ -57,7 +57,8 @@ def write_report(run: Path) -> Path:
         _cards(files),
         section("Learning", _figures(files, lambda name: name == "learning"), _growth(files)),
         section("Episodes of the best policy", _clips(files)),
-        section("Pictures", _figures(files, lambda name: name != "learning")),
+        section("Self-play", *_selfplay(files)),
+        section("Pictures", _figures(files, _of_the_rest)),
         section("Probes", _probes(files)),
         section("Evaluations on film", *_films(files)),
         section("Decisions of the guards", _decisions(files)),
@@ -168,6 +169,20 @@ def _figures(files: RunFiles, wanted: Callable[[str], bool]) -> str:
                 picture(path, plot.title, plot.caption, "plot wide" if plot.wide else "plot")
             )
     return f'<div class="figures">{"".join(shown)}</div>' if shown else ""
+
+
+def _selfplay(files: RunFiles) -> list[str]:
+    from holdfast.view.selfplay import selfplay_parts
+
+    return [*selfplay_parts(files), _figures(files, _of_selfplay)]
+
+
+def _of_selfplay(name: str) -> bool:
+    return name.startswith("selfplay_")
+
+
+def _of_the_rest(name: str) -> bool:
+    return name != "learning" and not _of_selfplay(name)
 
 
 def _clips(files: RunFiles) -> str:

@@ -10,7 +10,7 @@ from holdfast.view.plots_pursuit import summary
 
 
 def selfplay_parts(files: RunFiles) -> list[str]:
-    """Return cards, the verdict and the table of best responses; nothing without `selfplay.json`."""
+    """Return cards, the verdict and the table of best responses; nothing for other runs."""
     found = summary(files)
     parts = []
     if found.analysis is not None:
