@@ -215,13 +215,17 @@ def rewards(run: RunFiles) -> Figure | None:
 
 
 def recent_ends(run: RunFiles) -> list[tuple[str, float, str]]:
-    """Return stage, x and end of the latest training episodes; of the last probe, where there are none."""
+    """Return stage, x and end of the latest training episodes that began with their stage; else of the last probe."""
     if run.world != "mario":
         return []
     rows = [
         (f"{e['facts/world']:.0f}-{e['facts/stage']:.0f}", float(e["facts/x"]), str(e.get("ended")))
         for e in run.episodes
-        if "facts/x" in e and "facts/world" in e and e.get("ended") in ENDS
+        if "facts/x" in e
+        and "facts/world" in e
+        and e.get("ended") in ENDS
+        # What begins before a place of death is likely to end there: that would count it again.
+        and not (e.get("start") or {}).get("snapshot")
     ]
     if rows:
         return rows[-max(round(len(rows) * LATEST), 200) :]
@@ -268,7 +272,8 @@ MARIO = [
     Plot(
         "mario_places",
         "Where episodes end",
-        "The last third of the training episodes; a tall column is a place to mine tail starts from.",
+        "The last third of the training episodes that began with their stage; guards.tails can begin episodes "
+        "before a tall column.",
         places,
         wide=True,
     ),

@@ -201,3 +201,23 @@ def test_a_run_from_pictures_resumes_exactly(kind: str, tmp_path: Path) -> None:
     if kind == "vtrace":
         assert untimed(whole, "metrics.jsonl")[-1]["train/replay_samples"] > 0
     same(whole, resumed_at(whole, 6))
+
+
+def test_what_the_adaptive_scheduler_turns_stays_turned(tmp_path: Path) -> None:
+    """Distance weight, entropy and step size: each goes on from where the last look left it."""
+    channels = (
+        "world.reward_progress:1..2@0.5,learner.entropy:0.01..0.09@0.5,learner.lr_scale:1..2@0.5"
+    )
+    settings = {"enabled": True, "channels": channels, "low": 2.0, "high": 3.0, "interval": 2}
+    run = train(
+        tmp_path,
+        "r",
+        **{f"guards__adaptive__{k}": v for k, v in settings.items()},
+        guards__adaptive__window=5,
+        run__updates=7,
+        learner__entropy=0.01,
+    )
+    lines = untimed(run, "metrics.jsonl")
+    for name in ("train/entropy", "train/lr_scale", "world/reward_progress"):
+        series = [line[name] for line in lines]
+        assert series == sorted(series) and len(set(series)) >= 3, (name, series)
