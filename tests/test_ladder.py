@@ -267,7 +267,7 @@ def test_memory_that_runs_out_in_the_middle_goes_on_from_the_checkpoint(tmp_path
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=120,
+        timeout=300,
     )
     assert again.returncode == 0, again.stderr
     assert "another size" not in again.stderr, "the checkpoint has the new size"
@@ -327,7 +327,7 @@ def test_workers_that_run_out_of_memory_lower_the_number_of_games(tmp_path: Path
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert "Out of memory (PoolFault" in done.stderr

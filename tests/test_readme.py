@@ -54,3 +54,21 @@ def test_the_python_example_only_uses_public_names() -> None:
     used = set(re.findall(r"holdfast\.(\w+)", block.group(1)))
     assert used <= set(holdfast.__all__)
     compile(block.group(1), "README", "exec")
+
+
+def test_the_phases_of_the_operations_page_are_a_plan(tmp_path: Path) -> None:
+    from holdfast.config import resolve
+    from holdfast.loop import make_plan
+
+    page = (Path(__file__).parents[1] / "docs" / "operations.md").read_text()
+    block = re.search(r"```toml\n(.*?)```", page, re.S)
+    assert block is not None
+    path = tmp_path / "phases.toml"
+    path.write_text(f'[world]\nname = "mario"\n{block.group(1)}')
+    phases = make_plan(resolve(str(path), []), 8).phases
+    assert [(p.name, p.first, p.last) for p in phases] == [
+        ("bootstrap", 1, 200),
+        ("main", 201, 3200),
+        ("refine", 3201, 4200),
+    ]
+    assert [p.learner.lr for p in phases[::2]] == [1e-3, 1e-4]

@@ -38,7 +38,7 @@ def train(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -120,7 +120,7 @@ def test_a_failing_prewarm_stops_the_run_and_names_the_phase(tmp_path: Path) -> 
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=120,
+        timeout=300,
     )
     assert again.returncode == 6, again.stderr
     assert "Prewarm of the phase 'main' failed" in again.stderr and "no level" in again.stderr
@@ -135,7 +135,7 @@ def test_a_bug_leaves_its_traceback_in_the_run_and_a_failed_state(tmp_path: Path
         f"main(['train', 'shoal', '--fish', '3', *{SMALL.split()!r}])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )
     assert done.returncode == 1
     (crash,) = (tmp_path / "runs" / "r").glob("crash-*.txt")

@@ -154,7 +154,7 @@ def call(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -213,18 +213,23 @@ def test_films_plots_and_report_that_cannot_be_written_do_not_cost_the_run(tmp_p
 def test_films_of_probes_that_cannot_be_written_are_told_and_training_goes_on(
     tmp_path: Path,
 ) -> None:
+    """No file may grow above a kilobyte while films are written: the encoder itself meets the limit."""
     prepare = """
-        import builtins
-        import av
-        opened = av.open
+        import holdfast.loop as loop
+        film, most = loop.film_probe, resource.RLIM_INFINITY
 
-        def full(*args, **kwargs):
-            raise OSError(28, "No space left on device")
+        def limited_film(*words):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+            try:
+                film(*words)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
-        av.open = full
+        loop.film_probe = limited_film
     """
     words = f"train shoal {SMALL.format(4)} --no-report --probe.every 2 --probe.clips true"
     done = limited(tmp_path, words, prepare)
     assert done.returncode == 0, done.stderr
     assert "could not be filmed" in done.stderr and "Traceback" not in done.stderr
     assert check_run(tmp_path / "runs" / "r")[-1]["reason"] == "finished"
+    assert not list((tmp_path / "runs" / "r").rglob("*.mp4")), "no film is left half-written"

@@ -60,7 +60,7 @@ def train(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    said = process.communicate(timeout=120)[1]
+    said = process.communicate(timeout=300)[1]
     assert process.returncode == 0, said
     return said
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,15 @@ QUICK: dict[str, Any] = {
     "mode": "process",
     "games": 4,
     "workers": 2,
-    "construct_s": 0.4,
-    "reset_s": 0.4,
-    "step_s": 0.4,
     "max_restarts": 1000,
 }
+LIMIT_S = 0.8
+IMPATIENT: dict[str, Any] = {
+    **QUICK,
+    **dict.fromkeys(("construct_s", "reset_s", "step_s"), LIMIT_S),
+}
+SLACK_S = 20.0
+"""What hangs here hangs for ever; a busy machine may be late by this much."""
 
 
 @pytest.fixture
@@ -140,23 +145,18 @@ def test_a_death_from_outside_is_noticed_even_between_two_steps(bombs: Path) -> 
 
 @pytest.mark.parametrize("kind", ["sleep", "spin", "SIGSTOP"])
 def test_hangs_in_step_and_reset_are_ended_in_time(kind: str, bombs: Path) -> None:
-    world = ForeignWorld(NAME, ForeignOptions(**QUICK))
+    world = ForeignWorld(NAME, ForeignOptions(**IMPATIENT))
     try:
         world.reset(seed=1)
         for phase in ("step", "reset", "step", "reset"):
             go_on(world)
             (bombs / phase).write_text(kind)
-            while (bombs / phase).exists() and world.ledger.total < 100:
-                began = time.monotonic()
-                before = world.ledger.total
+            before = world.ledger.total
+            while world.ledger.total == before:
                 world.step(np.zeros(4, np.int64))
-                if world.ledger.total > before:
-                    break
-            took = time.monotonic() - began
             fault = world.ledger.faults[-1]
             assert (fault.reason, fault.phase) == ("hung", phase)
-            assert fault.duration_s < 0.4 + 0.5, "reported within half a second of the deadline"
-            assert took < 4
+            assert LIMIT_S < fault.duration_s < LIMIT_S + SLACK_S
             assert "faulty_envs.py" in fault.stacks and "blow_up" in fault.stacks
             assert not psutil.pid_exists(fault.pid)
         go_on(world)
@@ -167,7 +167,7 @@ def test_hangs_in_step_and_reset_are_ended_in_time(kind: str, bombs: Path) -> No
 @pytest.mark.parametrize("kind", ["sleep", "spin", "SIGSTOP", "raise", "exit", "SIGABRT"])
 def test_a_fault_in_construction_is_replaced(kind: str, bombs: Path) -> None:
     (bombs / "construct").write_text(kind)
-    world = ForeignWorld(NAME, ForeignOptions(**QUICK))
+    world = ForeignWorld(NAME, ForeignOptions(**IMPATIENT))
     try:
         assert [f.phase for f in world.ledger.faults] == ["construct"]
         world.reset(seed=1)
@@ -182,27 +182,25 @@ def test_a_fault_in_construction_is_replaced(kind: str, bombs: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sleep", "spin", "SIGSTOP", "raise", "exit"])
-def test_close_takes_about_a_second_whatever_the_environment_does(kind: str, bombs: Path) -> None:
-    world = ForeignWorld(NAME, ForeignOptions(**QUICK))
+def test_close_does_not_wait_for_whatever_the_environment_does(kind: str, bombs: Path) -> None:
+    world = ForeignWorld(NAME, ForeignOptions(**IMPATIENT))
     world.reset(seed=1)
     (bombs / "close").write_text(kind)
     pids = world.pids()
     began = time.monotonic()
     world.close()
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < SLACK_S
     assert not (bombs / "close").exists()
     assert not any(psutil.pid_exists(pid) for pid in pids)
     world.close()
 
 
 def test_a_worker_that_ignores_sigterm_is_killed(bombs: Path) -> None:
-    world = ForeignWorld("faulty_envs:Stubborn", ForeignOptions(**QUICK))
+    world = ForeignWorld("faulty_envs:Stubborn", ForeignOptions(**IMPATIENT))
     world.reset(seed=1)
     (bombs / "step").write_text("sleep")
-    began = time.monotonic()
     while not world.ledger.total:
         world.step(np.zeros(4, np.int64))
-    assert time.monotonic() - began < 4
     assert world.ledger.faults[-1].reason == "hung"
     go_on(world)
     world.close()
@@ -282,6 +280,51 @@ def test_sixty_four_workers_are_constructed_without_a_time_out(rounds: int, bomb
             assert len(world.pids()) == 64
             assert world.ledger.total == 0
         finally:
-            began = time.monotonic()
             world.close()
-        assert time.monotonic() - began < 3
+
+
+def test_a_training_run_survives_every_kind_of_fault_and_leaves_no_process(
+    bombs: Path, tmp_path: Path
+) -> None:
+    words = (
+        f"train {NAME} --run r --updates 100000 --learner.steps 8 --games 4 --workers 2 --mode process "
+        "--step-s 0.8 --reset-s 0.8 --max-restarts 1000 --probe.every 0 --probe.episodes 1 "
+        "--checkpoint-every 10000 --plain --no-report --no-tensorboard --heartbeat.beat-s 0.2"
+    )
+    where = str(Path(__file__).parent)
+    path = os.pathsep.join([where, os.environ.get("PYTHONPATH", "")])
+    run = tmp_path / "runs" / "r"
+    trainer = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *words.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def updates() -> int:
+        return int(json.loads((run / "heartbeat.json").read_text()).get("update", 0))
+
+    def wait_until(happened: Callable[[], bool]) -> None:
+        while not happened():
+            assert trainer.poll() is None, trainer.communicate()[1]
+            time.sleep(0.02)
+
+    wait_until(lambda: (run / "heartbeat.json").is_file() and updates() > 0)
+    kinds = ["raise", "exit", "SIGKILL", "SIGSEGV", "sleep", "spin", "SIGSTOP"]
+    for number, kind in enumerate(kinds):
+        bomb = bombs / ("step", "reset")[number % 2]
+        bomb.write_text(kind)
+        wait_until(lambda bomb=bomb: not bomb.exists())
+        before = updates()
+        wait_until(lambda before=before: updates() > before + 1)
+    family = psutil.Process(trainer.pid).children(recursive=True)
+    trainer.terminate()
+    _, said = trainer.communicate(timeout=60)
+    assert trainer.returncode == 143, said
+    assert psutil.wait_procs(family, 3)[1] == []
+    errors = [e for e in read_lines(run / "env_events.jsonl") if e["status"] == "error"]
+    found = [(e["reason"], e["phase"]) for e in errors]
+    deaths = [("raised", "step"), ("exited", "reset"), ("killed", "step"), ("killed", "reset")]
+    assert found == [*deaths, ("hung", "step"), ("hung", "reset"), ("hung", "step")]
+    assert said.count("its episodes count as truncated") == len(kinds)

@@ -202,7 +202,7 @@ def test_a_real_run_in_a_world_without_ends_is_stopped_with_exit_code_4(tmp_path
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 4, done.stderr
     assert "no episode has ended in 320 steps a slot" in done.stderr

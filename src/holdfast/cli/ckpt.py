@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.settings import no_settings
-from holdfast.errors import ConfigError, StorageError
+from holdfast.errors import ConfigError, StorageError, nearest
 
 ACTIONS = ("show", "list", "find", "verify", "diff", "export", "migrate")
 PLACES = {"diff": 2, "find": 1, "migrate": 1}
@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--world", default="", help="find: name of the world")
     parser.add_argument("--relaxed", action="store_true", help="find: settings may differ")
     parser.add_argument("--limit", type=int, default=10_000, help="find: most that are looked at")
-    parser.add_argument("--part", default="learner", help="export: learner, learner.ROLE")
+    parser.add_argument("--part", default="", help="export: learner, learner.ROLE")
     parser.add_argument("--out", default="", help="export: directory (default: NAME-policy)")
     parser.add_argument(
         "--program", action="store_true", help="export: also a torch.export program"
@@ -300,7 +300,12 @@ def _export(args: argparse.Namespace) -> int:
     source = read_source(args.places[0], Path(args.runs_dir))
     name = Path(args.places[0].replace("@", "-")).stem
     target = Path(args.out or f"{name}-policy")
-    files = export(source, args.part, target, args.program, args.force)
+    if args.part and args.part not in source.learners:
+        raise ConfigError(
+            f"{source.path} holds no '{args.part}'.{nearest(args.part, source.learners)} "
+            f"It holds: {', '.join(source.learners)}."
+        )
+    files = export(source, args.part or "learner", target, args.program, args.force)
     if args.json:
         print(json.dumps({"source": str(source.path), "files": [str(file) for file in files]}))
         return 0

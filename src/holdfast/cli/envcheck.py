@@ -50,6 +50,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.folder:
         raise ConfigError(f"'{args.folder}' is not understood here. Leave it out, or see --help.")
     modes = _checked(args)
+    from holdfast.store.files import storage_errors, write_atomic
     from holdfast.worlds import OURS, check_name
 
     if args.env in OURS:
@@ -59,15 +60,15 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     check_name(args.env)
     records = _trials(args, modes)
     text = report(args.env, records)
-    if args.report:
-        Path(args.report).write_text(text)
-    if args.json and args.json != "-":
-        with open(args.json, "a") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
     if args.json == "-":
         print(*(json.dumps(record) for record in records), sep="\n")
     else:
         print(text, end="")
+    if args.report:
+        write_atomic(Path(args.report), text)
+    if args.json and args.json != "-":
+        with storage_errors(Path(args.json)), open(args.json, "a") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
     return 0 if all(record["ok"] for record in records) else 6
 
 
@@ -79,6 +80,8 @@ def _checked(args: argparse.Namespace) -> list[str]:
                 f"--modes {args.modes}: there is no mode '{mode}'.{nearest(mode, MODES)} "
                 f"There are: {', '.join(MODES)}."
             )
+    if not modes:
+        raise ConfigError(f"--modes '{args.modes}' names no mode. There are: {', '.join(MODES)}.")
     for name in ("trials", "games", "steps", "timeout"):
         if getattr(args, name) <= 0:
             raise ConfigError(f"--{name} {getattr(args, name)} is not allowed. It takes above 0.")
@@ -190,6 +193,7 @@ def _quantiles(records: Sequence[dict[str, Any]], key: str) -> str:
 
 
 def _diag(args: argparse.Namespace) -> int:
+    from holdfast.store.files import write_atomic, write_json
     from holdfast.worlds.pool_diag import markdown, summarise
 
     if not args.folder:
@@ -198,12 +202,9 @@ def _diag(args: argparse.Namespace) -> int:
         )
     summary = summarise(Path(args.folder))
     text = markdown(summary)
+    print(json.dumps(summary) + "\n" if args.json == "-" else text, end="")
     if args.report:
-        Path(args.report).write_text(text)
-    if args.json == "-":
-        print(json.dumps(summary))
-        return 0
-    if args.json:
-        Path(args.json).write_text(json.dumps(summary, indent=2) + "\n")
-    print(text, end="")
+        write_atomic(Path(args.report), text)
+    if args.json not in ("", "-"):
+        write_json(Path(args.json), summary)
     return 0

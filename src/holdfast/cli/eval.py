@@ -7,14 +7,14 @@ import json
 import sys
 from pathlib import Path
 
-from holdfast.cli.settings import no_settings
+from holdfast.cli.settings import at_least, no_settings
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="name of the run")
     parser.add_argument("--protocol", default="", help="a named protocol of the world (shoal: v36)")
     parser.add_argument(
-        "--episodes", type=int, default=0, help="episodes (default: as the run's probe)"
+        "--episodes", type=int, default=None, help="episodes (default: as the run's probe)"
     )
     parser.add_argument(
         "--seed", type=int, default=None, help="seed from which the episodes' seeds follow"
@@ -32,17 +32,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     no_settings(rest)
     from holdfast.api import evaluate
-    from holdfast.errors import ConfigError
     from holdfast.view.progress import Progress
 
-    if args.episodes < 0:
-        raise ConfigError(f"--episodes {args.episodes} is not allowed. It takes 1 or more.")
+    at_least(args, episodes=1, seed=0, update=0)
     with Progress("evaluating", off=args.json) as progress:
         report = evaluate(
             args.run,
             runs_dir=Path(args.runs_dir),
             protocol=args.protocol,
-            episodes=args.episodes or None,
+            episodes=args.episodes,
             seed=args.seed,
             update=args.update,
             latest=args.latest,

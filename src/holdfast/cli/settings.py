@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from holdfast.errors import ConfigError
@@ -28,6 +29,15 @@ def overrides(words: Sequence[str]) -> list[tuple[str, str]]:
                 value = "true"
         pairs.append((key, value))
     return pairs
+
+
+def at_least(args: argparse.Namespace, **least: float) -> None:
+    """Raise if one of these options was given a smaller number."""
+    for name, low in least.items():
+        value = getattr(args, name)
+        if value is not None and value < low:
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(f"{flag} {value:g} is not allowed. It takes {low:g} or more.")
 
 
 def no_settings(words: Sequence[str]) -> None:
