@@ -344,7 +344,9 @@ def test_a_side_that_wins_nothing_takes_both_back_to_the_best_balanced_pair(tmp_
 def test_the_balance_guard_takes_both_back_when_one_side_collapses(tmp_path: Path) -> None:
     balance = "[guards.balance]\nenabled = true\nlow = 0.0\nhigh = 1.0"
     never = "collapse_low = 0.0\ncollapse_high = 1.0"
-    play(tmp_path, SOME, f"{balance}\n{never}", probe__every=1, lr=0.02)
+    world = "capture_radius = 1.5\nmin_init_distance = 2.0\nmax_init_distance = 4.0"
+    quick: dict[str, Any] = {"probe__every": 1, "lr": 0.03, "max_steps": 80, "updates": 12}
+    play(tmp_path, world, f"{balance}\n{never}", **quick)
     rates = [line["sr_p"] for line in lines(tmp_path, "selfplay.jsonl")]
     # The threshold is laid where the rate moves for the first time: there the same run loses a side.
     k = next(k for k in range(len(rates) - 1) if rates[k + 1] != rates[k])
@@ -353,7 +355,7 @@ def test_the_balance_guard_takes_both_back_when_one_side_collapses(tmp_path: Pat
     again.mkdir()
     ends = {"low": 0.0, "high": 1.0, side: rates[k]}
     rule = f"collapse_low = {ends['low']}\ncollapse_high = {ends['high']}\ncollapse_evaluations = 1"
-    play(again, SOME, f"{balance}\n{rule}", probe__every=1, lr=0.02)
+    play(again, world, f"{balance}\n{rule}", **quick)
     first = went_back(again, "balance")[0]
     assert (first["update"], first["name"]) == (k + 2, f"u{k + 1}")
 

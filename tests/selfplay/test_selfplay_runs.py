@@ -208,12 +208,60 @@ def test_a_learner_against_a_script_and_against_a_frozen_run(tmp_path: Path) -> 
     assert holdfast.evaluate("second", runs_dir=tmp_path, latest=True).metrics["episodes"] == 20
 
 
-def test_best_responses_never_do_worse_than_the_incumbent(tmp_path: Path) -> None:
-    path = write(tmp_path, "")
-    holdfast.train(str(path), runs_dir=tmp_path, run="pair", say=lambda text: None, updates=6)
-    words = [sys.executable, "-m", "holdfast", "exploit", "pair", "--runs-dir", str(tmp_path)]
-    words += ["--steps", "1500", "--games", "200", "--checkpoints", "2", "--json"]
-    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    found = json.loads(said)["exploitability"][0]
-    assert found["value_low"] <= found["incumbent"]["value"] <= found["value_high"]
-    assert (tmp_path / "pair" / "selfplay.json").is_file()
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    path = write(folder, "")
+    holdfast.train(str(path), runs_dir=folder, run="pair", say=lambda text: None, updates=6)
+    return folder
+
+
+def test_best_responses_never_do_worse_than_the_incumbent(pair: Path) -> None:
+    words = [sys.executable, "-m", "holdfast", "exploit", "pair", "--runs-dir", str(pair)]
+    words += ["--steps", "1500", "--games", "200", "--checkpoints", "2", "--update", "4", "6"]
+    said = subprocess.run([*words, "--json"], check=True, capture_output=True, text=True).stdout
+    found = json.loads(said)
+    assert [one["update"] for one in found["exploitability"]] == [4, 6]
+    for one in found["exploitability"]:
+        assert one["value_low"] <= one["incumbent"]["value"] <= one["value_high"]
+    assert [grid["of"] for grid in found["starts"]] == ["pursuer", "evader", "relative"]
+    assert sum(map(sum, found["starts"][1]["games"])) == 200
+    assert found["analysis"]["evaluations"] == 1
+    assert len(found["crossplay"]["pursuers"]) == 2
+    assert json.loads((pair / "pair" / "selfplay.json").read_text()) == found
+    report = (pair / "pair" / "report.html").read_text()
+    assert "<h2>Self-play</h2>" in report
+    assert "Success by start position" in report
+    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    for text in ("value interval", "with 95 % confidence", "verdict at epsilon 0.05:", "course:"):
+        assert text in told
+
+
+def test_a_best_response_goes_on_where_it_was_interrupted(pair: Path, tmp_path: Path) -> None:
+    from holdfast.study.exploit import Effort, exploit
+
+    effort = Effort(steps=1500, choices=4, games=100, checkpoints=0)
+    found, steps = [], []
+    for copy in ("whole", "cut"):
+        shutil.copytree(pair / "pair", tmp_path / copy / "pair")
+    for copy in ("whole", "cut", "cut"):
+        run = RunDirectory(tmp_path / copy / "pair")
+        made: list[int] = []
+        found.append(
+            exploit(
+                run,
+                run.checkpoints().find(None),
+                effort,
+                lambda text: None,
+                lambda what, done, total, made=made: made.append(done),
+            )
+        )
+        steps.append(len(made))
+        if copy == "cut" and len(found) == 2:
+            response = RunDirectory(run.path / "exploit" / "evader-u6")
+            for checkpoint in response.checkpoints().all():
+                if checkpoint.update > 4:
+                    shutil.rmtree(checkpoint.path)
+    assert found[0].exploitability[0].evader == found[2].exploitability[0].evader
+    assert steps[0] == steps[1] == 24
+    assert 0 < steps[2] < 12

@@ -8,6 +8,7 @@ that was interrupted goes on where it stood, and one that is finished is not tra
 
 from __future__ import annotations
 
+import math
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
@@ -129,7 +130,7 @@ def response_config(
         seed=derive_seed(config.run.seed, "best response", role, effort.seed) % 2**31,
         updates=updates,
         env_steps=0,
-        checkpoint_every=max(1, updates // effort.choices),
+        checkpoint_every=math.ceil(updates / effort.choices),
         keep_every=1,
         tensorboard=False,
         sinks=[],

@@ -1,0 +1,93 @@
+"""The scripts behind the tables of docs/pursuit.md: their variants are valid, their tables fit their markers."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.settings import overrides
+from holdfast.config import leaves, resolve
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    names = ("many_runs", "pursuit_answers", "pursuit_ablation", "pursuit_stability")
+    yield lambda name: importlib.import_module(name)
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_every_variant_differs_from_the_full_one_as_its_name_says(bench: Any) -> None:
+    ablation = bench("pursuit_ablation")
+    full = leaves(resolve(str(ablation.CONFIG)))
+    changed = {}
+    for name, words in ablation.VARIANTS.items():
+        own = leaves(resolve(str(ablation.CONFIG), overrides(words)))
+        changed[name] = {key for key in full if own[key] != full[key]}
+    assert changed["full"] == set()
+    assert changed["no past opponents"] == {"selfplay.history"}
+    assert changed["with EWC"] == {"guards.balance.protect"}
+    assert all(changed[name] for name in changed if name != "full")
+    for name in ablation.BY_TURNS:
+        own = resolve(str(ablation.CONFIG), overrides(ablation.VARIANTS[name]))
+        levels = own.guards.protocol.curriculum
+        base = resolve(str(ablation.CONFIG)).guards.balance.curriculum
+        assert (levels.kind, levels.end, levels.increment) == (base.kind, base.end, base.increment)
+        assert not own.guards.balance.enabled
+
+
+def test_differences_are_paired_with_the_full_variant(bench: Any) -> None:
+    ablation = bench("pursuit_ablation")
+
+    def record(seed: int, exploitability: float) -> dict[str, Any]:
+        return {
+            "seed": seed,
+            "exploitability": exploitability,
+            "outside": 0.0,
+            "pursuer": 0.5,
+            "evader": 0.5,
+            "lowest": 0.2,
+            "highest": 0.8,
+            "full_level": True,
+            "rollbacks": 0,
+            "env_steps": 2_000_000,
+        }
+
+    text = ablation.table(
+        {
+            "full": [record(1, 0.10), record(2, 0.30)],
+            "worse": [record(1, 0.20), record(2, 0.40)],
+        }
+    )
+    worse = next(line for line in text.splitlines() if line.startswith("| worse"))
+    assert "+0.100 [+0.100, +0.100]" in worse
+    assert "2 of 2" in worse
+
+
+@pytest.mark.parametrize("mark", ["stability", "ablation", "chauffeur", "faster", "strength"])
+def test_the_page_has_a_place_for_every_table(bench: Any, tmp_path: Path, mark: str) -> None:
+    copy = tmp_path / "pursuit.md"
+    copy.write_text((ROOT / "docs" / "pursuit.md").read_text())
+    bench("many_runs").insert(copy, "a table", mark)
+    assert f"<!-- {mark}: begin -->\na table\n<!-- {mark}: end -->" in copy.read_text()
+    with pytest.raises(SystemExit, match="no markers"):
+        bench("many_runs").insert(copy, "a table", "nowhere")
+
+
+def test_the_chauffeur_is_measured_against_its_table(bench: Any) -> None:
+    answers = bench("pursuit_answers")
+    options = resolve(str(answers.CONFIGS / "chauffeur.toml")).world.options
+    table = answers.solve(cell=0.1, extent=4.0)
+    starts = [(2.0, 0.0), (0.0, 1.0), (-1.0, 0.5)]
+    pair = tuple(answers.ChauffeurPolicy(table, role) for role in answers.ROLES)
+    times = answers.capture_times(table, options, starts, pair)
+    for (x, y), seconds in zip(starts, times, strict=True):
+        assert seconds == pytest.approx(table.value(x, y), rel=0.1)
