@@ -51,6 +51,7 @@ def _rollback(loop: Loop, decision: Decision) -> str:
         return "last_good"
     roles = list(loop.team.pick(decision.role))
     update = loop.pairs.restore(decision.name, loop.team.learners, roles)
+    loop.feed.leave_out()
     return f"{decision.name} of update {update}"
 
 
@@ -76,7 +77,7 @@ def _protect(loop: Loop, decision: Decision) -> float:
 
     weight = float(decision.value)
     held = loop.team.pick(decision.role)
-    for role, seat in zip(loop.team.learners, loop.collector.seats, strict=True):
+    for role, seat in zip(loop.team.learners, loop.feed.seats, strict=True):
         if role in held:
             seat.learner.protect(anchor_of(seat.learner, seat.rollout, weight))
     return weight

@@ -39,6 +39,7 @@ from holdfast.errors import ConfigError, StorageError, nearest
 from holdfast.guards import make_guards
 from holdfast.guards.stages import TailStage, parse_stages
 from holdfast.loop import Loop, begin_world, make_plan
+from holdfast.overlap import settled
 from holdfast.pace import Say, Show
 from holdfast.probes.runner import ProbeSpec, draw_seeds
 from holdfast.rng import Streams
@@ -284,6 +285,7 @@ def start(
     if not config.run.name:
         stem = re.sub(r"[^A-Za-z0-9]+", "-", config.world.name).strip("-").lower()
         config = named(config, f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}")
+    config = settled(config)
     directory = RunDirectory.create(runs_dir, config)
     say(f"run {directory.path}")
     return train(directory, config, build, show, say)
