@@ -51,6 +51,7 @@ def _rollback(loop: Loop, decision: Decision) -> str:
         return "last_good"
     roles = list(loop.team.pick(decision.role))
     update = loop.pairs.restore(decision.name, loop.team.learners, roles)
+    loop.feed.leave_out()
     return f"{decision.name} of update {update}"
 
 
@@ -77,7 +78,7 @@ def _protect(loop: Loop, decision: Decision) -> float:
     facts = dict(decision.value)
     weight, decay, samples = float(facts["weight"]), facts["decay"], int(facts["samples"])
     held = loop.team.pick(decision.role)
-    for role, seat in zip(loop.team.learners, loop.collector.seats, strict=True):
+    for role, seat in zip(loop.team.learners, loop.feed.seats, strict=True):
         if role in held:
             learner, rollout = seat.learner, seat.rollout
             learner.protect(anchor_of(learner, rollout, weight, decay=decay, samples=samples))

@@ -86,9 +86,17 @@ class Collector:
 
     def collect(self) -> list[Episode]:
         """Fill the rollouts and return the games that ended meanwhile."""
-        self.world_s = self.policy_s = 0.0
+        self.begin()
+        return self.play()
+
+    def begin(self) -> None:
+        """Draw all that is random in the coming rollout, and fix the weights that play it."""
         for seat in self.seats:
             seat.learner.begin(seat.rollout)
+
+    def play(self) -> list[Episode]:
+        """Fill the rollouts that were begun and return the games that ended meanwhile."""
+        self.world_s = self.policy_s = 0.0
         return self._collect_whole() if self._whole else self._collect_seats()
 
     def _collect_whole(self) -> list[Episode]:

@@ -168,7 +168,9 @@ def fitted(saved: Any, fresh: Any) -> Any:
 
 
 def refitted(
-    saved: Mapping[str, Any], fresh: Mapping[str, Any], anew: Sequence[str] = ("world", "collector")
+    saved: Mapping[str, Any],
+    fresh: Mapping[str, Any],
+    anew: Sequence[str] = ("world", "collector", "overlap"),
 ) -> dict[str, Any]:
     """Return a checkpoint's state for a run of another size; the parts in `anew` are as they are now."""
     return {

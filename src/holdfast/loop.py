@@ -8,28 +8,30 @@ whole update, so a run that was killed goes on from there as if nothing had happ
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from holdfast.account import account
 from holdfast.apply import apply
-from holdfast.collect import Collector, Seat
+from holdfast.collect import Seat
 from holdfast.config import Config
 from holdfast.errors import GuardStop
 from holdfast.guards import Guard
 from holdfast.guards.supply import DeathPlaces
 from holdfast.learn.schedule import parse_windows, shape_factor, windowed
+from holdfast.overlap import Feed, Gathered
 from holdfast.plan import Phase, Plan
 from holdfast.probes.clips import film_probe
 from holdfast.probes.pairs import kept, paired
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import ProbeSpec, draw_lot, main_metric, run_probe
 from holdfast.probes.worst import write_worst
-from holdfast.progress import Progress, recorded, start_signals
-from holdfast.records import Decision, Episode, EvalReport
+from holdfast.progress import Progress, start_signals
+from holdfast.records import Decision, EvalReport
 from holdfast.rng import Streams, derive_seed
 from holdfast.selfplay.cast import Cast, policy_state
 from holdfast.selfplay.history import evaluation_of
@@ -79,9 +81,11 @@ class Loop:
         self.stopped_by: Decision | None = None
         self.doing = "begin"
         self.since = time.monotonic()
-        self._steps = 0
-        self._seconds: dict[str, float] = {}
-        self._messages: list[str] = []
+        self.steps = 0
+        """Steps that the last update has learned from."""
+        self.seconds: dict[str, float] = {}
+        self._starts: dict[str, Any] = {}
+        self.messages: list[str] = []
         self.registry = Registry()
         self.registry.register("progress", self.progress)
         self.registry.register("streams", streams)
@@ -123,8 +127,11 @@ class Loop:
         for seat in seats:
             seat.learner.restart()
         others = self.cast if self.config.selfplay.enabled else None
-        self.collector = Collector(self.world, seats, others)
+        self.feed = Feed(self.world, seats, others, self.config.run.overlap == "on")
+        self.collector = self.feed.collector
         self.registry.register("collector", self.collector)
+        if self.feed.overlap:
+            self.registry.register("overlap", self.feed)
 
     def finish(self) -> None:
         """Let the guards say what is left to say when the last update is made."""
@@ -148,16 +155,16 @@ class Loop:
         self.enter(self.plan.phase(self.progress.update + 1))
         self.schedule()
         self.now("collect")
-        episodes = self.collect()
+        gathered = self.collect()
         self.now("learn")
         self.learn()
-        self.count(episodes)
+        self.count(gathered)
         self.now("probe")
         self.probe()
         self.now("decide")
         self.decide()
         self.now("record")
-        self.record(episodes, began)
+        account(self, gathered, began)
         if self.over:
             self.now("finish")
             self.finish()
@@ -210,7 +217,7 @@ class Loop:
             "world/games": self.world.games,
             "world/slots_per_game": self.world.slots_per_game,
             "world/built": self.progress.built,
-            "rollout/steps": self.collector.seats[0].rollout.rewards.size,
+            "rollout/steps": self.feed.seats[0].rollout.rewards.size,
         }
 
     def schedule(self) -> None:
@@ -233,43 +240,65 @@ class Loop:
         if entropy != self.progress.entropy:  # else it stays as a guard may have turned it
             self.progress.entropy = entropy
             self.team.set_value("entropy", entropy)
-        groups = self.config.run.stagger // config.steps
-        age = self.progress.update + 1 - self.phase.first
+
+    def stagger(self, update: int) -> None:
+        """Cut the games whose turn it is before the rollout of an update."""
+        groups = self.config.run.stagger // self.phase.learner.steps
+        age = update - self.phase.first
         if age < groups:
             first = range(age, self.world.games, groups)
             self.world.request_reset([g * self.world.slots_per_game for g in first])
 
-    def collect(self) -> list[Episode]:
-        """Fill the rollout."""
-        began = time.perf_counter()
-        episodes = self.collector.collect()
-        self._seconds["collect"] = time.perf_counter() - began
-        return episodes
+    def collect(self) -> Gathered:
+        """Take the rollout of this update: one that was played ahead, or a new one."""
+        made = self.progress.update
+        if not self.feed.ready:
+            self.stagger(made + 1)
+        gathered = self.feed.take(made)
+        self._starts = {}
+        if any(guard.reads_starts for guard in self.guards):
+            self._starts = start_signals(self.world, gathered.episodes)
+        return gathered
 
     def learn(self) -> None:
-        """Update the learners that train; count what is not finite."""
-        began = time.perf_counter()
-        self.signals = dict(self.team.learn(self.collector.seats))
-        self._seconds["learn"] = time.perf_counter() - began
+        """Update the learners that train; with overlap the rollout of the next update is played meanwhile."""
+        with self.next_rollout():
+            began = time.perf_counter()
+            self.signals = dict(self.team.learn(self.feed.seats))
+            self.seconds["learn"] = time.perf_counter() - began
+            if self.feed.overlap:
+                self.now("collect")  # what is left of it
 
-    def count(self, episodes: list[Episode]) -> None:
+    def next_rollout(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which the next rollout is played ahead, if there is one in this phase."""
+        made = self.progress.update
+        if (
+            not self.feed.overlap
+            or made + 1 >= self.total
+            or self.plan.phase(made + 2) != self.phase
+        ):
+            return contextlib.nullcontext()
+        self.stagger(made + 2)
+        return self.feed.ahead(made)
+
+    def count(self, gathered: Gathered) -> None:
         """Advance the clock and average the facts of recent episodes."""
         progress = self.progress
+        self.signals["train/policy_lag"] = progress.update - gathered.made
         progress.update += 1
         before = progress.env_steps
-        for role, seat in zip(self.team.learners, self.collector.seats, strict=True):
+        for role, seat in zip(self.team.learners, self.feed.seats, strict=True):
             if role in self.team.training:
                 steps = seat.rollout.rewards.size
                 progress.env_steps += steps
                 progress.trained[role] = progress.trained.get(role, 0) + steps
-        self._steps = progress.env_steps - before
+        self.steps = progress.env_steps - before
         name = self.config.world.name
-        progress.add(episodes, "world" if ":" in name else name)
+        progress.add(gathered.episodes, "world" if ":" in name else name)
         self.signals.update(self.place())
-        if any(guard.reads_starts for guard in self.guards):
-            self.signals.update(start_signals(self.world, episodes))
+        self.signals.update(self._starts)
         if self.places is not None:
-            self.signals.update(self.places.take(progress.update, episodes))
+            self.signals.update(self.places.take(progress.update, gathered.episodes))
         self.signals["update"] = progress.update
         self.signals["env_steps"] = progress.env_steps
         self.signals["episode/count"] = progress.episodes
@@ -287,7 +316,7 @@ class Loop:
         """Evaluate on the fixed seeds when it is time; remember the best."""
         every, update = self.config.probe.every, self.progress.update
         due = (every > 0 and update % every == 0) or update in (self.total, self.progress.probe_at)
-        self._seconds["probe"] = 0.0
+        self.seconds["probe"] = 0.0
         if not due or self.signals["health/nonfinite"]:
             return
         began = time.perf_counter()
@@ -305,8 +334,8 @@ class Loop:
         self.signals.update({f"probe/{k}": v for k, v in report.metrics.items()})
         for name, (low, high) in report.intervals.items():
             self.signals[f"probe/{name}_low"], self.signals[f"probe/{name}_high"] = low, high
-        self._rank(report)
-        self._seconds["probe"] = time.perf_counter() - began
+        progress.rank(report, self.rule)
+        self.seconds["probe"] = time.perf_counter() - began
 
     def note_evaluation(self, report: EvalReport) -> None:
         """Write the line of self-play about a probe."""
@@ -333,15 +362,9 @@ class Loop:
             return spec
         return replace(spec, seeds=draw_lot(config.seed, config.episodes, self.progress.probes))
 
-    def _rank(self, report: EvalReport) -> None:
-        key = self.rule.key(report.metrics)
-        if key > self.progress.best_rank or not self.progress.best_update:
-            self.progress.best_rank, self.progress.best_update = key, report.update
-            self.progress.best_value = float(report.metrics[self.rule.main])
-
     def decide(self) -> None:
         """Let every guard decide, and apply what it decided."""
-        self._messages = []
+        self.messages = []
         self.ask(lambda guard: guard.step(self.signals))
 
     def ask(self, question: Callable[[Guard], list[Decision]]) -> None:
@@ -356,7 +379,7 @@ class Loop:
         applied = apply(self, decision)
         self.recorder.decision(self.progress.update, guard.name, decision, applied)
         if decision.message and decision.kind != "inject_starts":
-            self._messages.append(f"{guard.name}: {decision.message}")
+            self.messages.append(f"{guard.name}: {decision.message}")
 
     def merge_status(self, guard: Guard) -> None:
         """Let the guards after this one, and the records, see its status."""
@@ -377,51 +400,6 @@ class Loop:
             **trained,
             **self.cast.signals(),
         }
-
-    def record(self, episodes: list[Episode], began: float) -> None:
-        """Write the update's line, its episodes and a heartbeat."""
-        update = self.progress.update
-        for episode in episodes:
-            self.recorder.episode(update, episode)
-        wall = time.perf_counter() - began
-        self.signals["time/update_s"] = wall
-        self.signals["time/env_steps_per_s"] = self._steps / wall
-        self.signals["time/world_s"] = self.collector.world_s
-        self.signals["time/policy_s"] = self.collector.policy_s
-        for name, seconds in self._seconds.items():
-            self.signals[f"time/{name}_s"] = seconds
-        self.recorder.update(recorded(self.signals))
-        self.recorder.journal(
-            "update", update, env_steps=self.progress.env_steps, parameters=self.parameter_hash()
-        )
-        lights = {guard.name: guard.light() for guard in self.guards}
-        self.recorder.heartbeat(
-            state="running",
-            update=update,
-            updates=self.total,
-            env_steps=self.progress.env_steps,
-            env_steps_per_s=self._steps / wall,
-            lights=lights,
-        )
-        self.show(
-            {
-                **self.signals,
-                "updates": self.total,
-                "lights": lights,
-                "messages": self._messages,
-                "best_by": self.rule.main,
-                "best_value": self.progress.best_value,
-                "best_update": self.progress.best_update,
-            }
-        )
-
-    def parameter_hash(self) -> str:
-        """Return a short hash of all parameters: two runs that agree here took the same steps."""
-        digest = hashlib.blake2b(digest_size=8)
-        for name, value in sorted(self.team.parameters().items()):
-            digest.update(name.encode())
-            digest.update(value.tobytes())
-        return digest.hexdigest()
 
     def save(self, force: bool = False) -> Checkpoint | None:
         """Write a checkpoint when it is time (or now)."""

@@ -20,6 +20,7 @@ import numpy as np
 from holdfast.config import Config
 from holdfast.errors import GuardStop
 from holdfast.loop import Loop, make_plan
+from holdfast.overlap import rollout_state, settled
 from holdfast.pace import describe
 from holdfast.run import RunDirectory, build
 from holdfast.tables import text
@@ -61,7 +62,7 @@ class Estimate:
 
 def estimate(config: Config, runs_dir: Path, seconds: float = SECONDS) -> Estimate:
     """Train a copy of the run for about `seconds` and return its speed."""
-    plain = replace(config, run=replace(config.run, tensorboard=False, sinks=()))
+    plain = settled(replace(config, run=replace(config.run, tensorboard=False, sinks=())))
     home = runs_dir if runs_dir.is_dir() else None
     with tempfile.TemporaryDirectory(prefix=".tmp-estimate-", dir=home) as folder:
         loop = build(plain, RunDirectory(Path(folder)), lambda line: None, lambda said: None)
@@ -77,20 +78,20 @@ def _measure(loop: Loop, seconds: float) -> Estimate:
     short = max(1, min(steps, int(seconds / 4 / max(_step_s(loop, seconds / 8), 1e-9))))
     loop.team.configure(replace(loop.phase.learner, steps=short))
     loop.seat()
-    size = sum(seat.rollout.rewards.size for seat in loop.collector.seats)
+    size = sum(seat.rollout.rewards.size for seat in loop.feed.seats)
     world = learn = whole = 0.0
     rounds, bad, warm = 0, 0, False
     began = time.perf_counter()
     while True:
         at = time.perf_counter()
-        loop.collector.collect()
+        gathered = loop.feed.take(0)
         collected = time.perf_counter()
-        bad += int(loop.team.learn(loop.collector.seats)["health/nonfinite"])
+        bad += int(loop.team.learn(loop.feed.seats)["health/nonfinite"])
         now = time.perf_counter()
         # The first round compiles; it counts only if there is no time for another.
         if warm or now - began >= seconds:
             rounds += 1
-            world, whole = world + loop.collector.world_s, whole + now - at
+            world, whole = world + gathered.world_s, whole + now - at
             learn += now - collected
         elif not warm:
             began = now
@@ -98,6 +99,9 @@ def _measure(loop: Loop, seconds: float) -> Estimate:
         if rounds and now - began >= seconds:
             break
     slots = size // short
+    saved = state_bytes(loop.registry.state_dict())
+    if loop.feed.overlap:  # a checkpoint holds the whole rollout that was played ahead
+        saved += state_bytes([rollout_state(s.rollout) for s in loop.feed.seats]) * steps // short
     return Estimate(
         env_steps_per_s=rounds * size / whole,
         updates_per_s=rounds * short / steps / whole,
@@ -107,7 +111,7 @@ def _measure(loop: Loop, seconds: float) -> Estimate:
         slots=slots,
         rounds=rounds,
         nonfinite=bad,
-        checkpoint_bytes=state_bytes(loop.registry.state_dict()),
+        checkpoint_bytes=saved,
         updates=loop.total,
         env_steps=sum(p.learner.steps * (p.last - p.first + 1) for p in loop.plan.phases) * slots,
     )

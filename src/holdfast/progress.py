@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.records import Episode
+from holdfast.probes.rank import Rule
+from holdfast.records import Episode, EvalReport
 from holdfast.worlds.contract import World
 
 WINDOW = 100
@@ -71,6 +72,13 @@ class Progress:
                     name = key.removesuffix("step") + "p10"
                     found[name] = float(np.percentile(deaths, 10))
         return found
+
+    def rank(self, report: EvalReport, rule: Rule) -> None:
+        """Remember the report if it is the best so far by the rule."""
+        key = rule.key(report.metrics)
+        if key > self.best_rank or not self.best_update:
+            self.best_rank, self.best_update = key, report.update
+            self.best_value = float(report.metrics[rule.main])
 
     def state_dict(self) -> dict[str, Any]:
         return {**vars(self), "recent": list(self.recent)}

@@ -240,6 +240,28 @@ def unpack_starts(data: bytes) -> list[list[Start]]:
     return [[Start(**fields) for fields in queue] for queue in unpack(data)]
 
 
+def pack_episodes(episodes: Sequence[Episode]) -> bytes:
+    """Return finished games as bytes; a start in their detail stays one."""
+    return pack(
+        [
+            {
+                **vars(episode),
+                "start": _start_dict(episode.start),
+                "detail": {
+                    key: {"__start__": _start_dict(value)} if isinstance(value, Start) else value
+                    for key, value in episode.detail.items()
+                },
+            }
+            for episode in episodes
+        ]
+    )
+
+
+def unpack_episodes(data: bytes) -> list[Episode]:
+    """Return what `pack_episodes` was given."""
+    return [Episode(**{**e, "start": Start(**e["start"])}) for e in unpack(data)]
+
+
 def _start_dict(start: Start) -> dict[str, Any]:
     snapshot = None if start.snapshot is None else dict(start.snapshot)
     return {**start.brief(), "snapshot": snapshot}
@@ -259,6 +281,8 @@ def _revive(tree: Any) -> Any:
         if "__array__" in tree:
             dtype, shape, data = tree["__array__"]
             return np.frombuffer(data, np.dtype(dtype)).reshape(shape).copy()
+        if "__start__" in tree:
+            return Start(**_revive(tree["__start__"]))
         return {key: _revive(value) for key, value in tree.items()}
     if isinstance(tree, list):
         return [_revive(item) for item in tree]

@@ -43,6 +43,7 @@ from holdfast.guards import make_guards
 from holdfast.guards.hint_rules import ENDLESS
 from holdfast.guards.stages import TailStage, parse_stages
 from holdfast.loop import Loop, begin_world, make_plan
+from holdfast.overlap import settled
 from holdfast.pace import Say, Show
 from holdfast.probes.runner import ProbeSpec, draw_seeds
 from holdfast.rng import Streams
@@ -298,6 +299,7 @@ def start(
     if not config.run.name:
         config = named(config, free_name(config.world.name, runs_dir))
     config, forward = find_forward(config, say)
+    config = settled(config)
     directory = RunDirectory.create(runs_dir, config)
     if forward:
         write_atomic(directory.path / "forward.json", json.dumps(forward, indent=2) + "\n")

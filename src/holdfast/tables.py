@@ -88,6 +88,8 @@ def _convert(hint: Any, value: Any, where: str, bounds: msgspec.Meta | None) -> 
             raise ConfigError(f"{where} = {value!r} must be a table of settings.")
         return build(hint, value, where)
     if origin is Literal:
+        if "on" in get_args(hint):  # a switch with more than two places: true is `on`
+            value = {"true": "on", "false": "off"}.get(str(value).lower(), value)
         if value in get_args(hint):
             return value
     elif origin in (Union, types.UnionType):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -141,6 +142,14 @@ class Team:
             for role, learner in self.learners.items()
             for name, value in learner.parameters().items()
         }
+
+    def parameter_hash(self) -> str:
+        """Return a short hash of all parameters: two runs that agree here took the same steps."""
+        digest = hashlib.blake2b(digest_size=8)
+        for name, value in sorted(self.parameters().items()):
+            digest.update(name.encode())
+            digest.update(value.tobytes())
+        return digest.hexdigest()
 
     def state_dict(self) -> dict[str, Any]:
         """Return who trains; the learners are saved as parts of their own."""

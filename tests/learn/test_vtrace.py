@@ -183,6 +183,20 @@ def test_an_older_policys_rollout_is_corrected() -> None:
     np.testing.assert_allclose(second.values[-1], fresh.values_of(second.obs[-1]), atol=1e-5)
 
 
+def test_the_observation_after_the_last_step_is_normalised_like_the_others() -> None:
+    who = learner(lr=1e-12, minibatch=10_000, normalise_obs=True)
+    game = Noise(SLOTS, 5, pixels=False)
+    rollout = who.new_rollout(SLOTS)
+    for _ in range(2):
+        game.obs = game.obs * 9 + 5  # far from normal, so that it matters
+        collect(who, game, rollout)
+        last = rollout.obs[-1].copy()
+        expected = who.values_of(last)
+        who.update(rollout)
+        np.testing.assert_allclose(rollout.values[-1], expected, atol=1e-5)
+    assert not np.allclose(rollout.obs[-1], last, atol=0.1)
+
+
 def test_every_sequence_is_used_once_in_minibatches_of_whole_sequences() -> None:
     who = learner(spec(), steps=8, minibatch=16, accumulate=2)
     rollout = who.new_rollout(SLOTS)

@@ -254,6 +254,18 @@ class FusedLearner(Learner):
         self.net = FusedNet(spec, threads)
         super().__init__(spec, config, streams, slots, name)
 
+    def shadow(self) -> Learner:
+        other = super().shadow()
+        assert isinstance(other, FusedLearner)
+        other.net = FusedNet(self.spec, self.net.threads)
+        return other
+
+    def _follow(self, source: Learner) -> None:
+        super()._follow(source)
+        assert isinstance(source, FusedLearner)
+        self.net.theta[:] = source.net.theta
+        self.net.pack()
+
     def parameters(self) -> dict[str, F32]:
         return {k: v.copy() for k, v in self.net.views(self.net.theta).items()}
 

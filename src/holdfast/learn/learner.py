@@ -7,6 +7,9 @@ One update of the loop:
     learner.end(rollout, t, over, x)  episodes ended in step t: value the last observations of those that were cut
     learner.update(rollout)           bootstrap, advantages, minibatches, gradient steps; metrics
 
+Where rollouts are collected while the learner learns, its *shadow* makes the first three calls: it plays every rollout
+with what the learner was at `begin`, and `learner.adopt(shadow)` comes before the update.
+
 Actions are sampled from noise that NumPy drew beforehand, minibatches are index permutations that NumPy
 drew too, and the first parameters come from `spec.initial_parameters`: two implementations given the
 same seed see the same numbers and differ only by rounding.
@@ -14,6 +17,7 @@ same seed see the same numbers and differ only by rounding.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +78,7 @@ class Learner(ABC):
             "clip": config.clip,
         }
         self.anchor: Anchor | None = None
+        self._source: Learner | None = None
         self.load_parameters(self.first_parameters())
 
     def first_parameters(self) -> dict[str, F32]:
@@ -100,7 +105,9 @@ class Learner(ABC):
         """Forget what was carried from earlier steps: new episodes begin in every slot."""
 
     def begin(self, rollout: Rollout) -> None:
-        """Draw the noise of all actions of the coming rollout."""
+        """Draw the noise of all actions of the coming rollout; a shadow becomes what its learner is now."""
+        if self._source is not None:
+            self._follow(self._source)
         rng = self.streams[f"{self.name}/actions"]
         if self.spec.action == "gaussian":
             rng.standard_normal(dtype=np.float32, out=rollout.noise)
@@ -169,6 +176,36 @@ class Learner(ABC):
     def _bootstrap(self, rollout: Rollout) -> F32:
         """Return the value of the observations after the last step."""
         return self.values_of(rollout.obs[-1])
+
+    def shadow(self) -> Learner:
+        """Return a learner that only acts: every rollout with what this one was when the rollout began.
+
+        It shares nothing with this one that acting or learning changes, so it may act while this one learns.
+        """
+        other = copy.copy(self)
+        other._source = self
+        if self.norm is not None:
+            other.norm = ObsNorm(self.spec.obs_size)
+        return other
+
+    def _follow(self, source: Learner) -> None:
+        """Become what the learner of this shadow is now."""
+        if self.norm is not None and source.norm is not None:
+            self.norm.load_state_dict(source.norm.state_dict())
+
+    def adopt(self, shadow: Learner) -> None:
+        """Take over what the shadow has seen while it played the rollout of the coming update."""
+        if self.norm is not None and shadow.norm is not None:
+            self.norm.adopt(shadow.norm)
+
+    def acting_state(self) -> dict[str, Any]:
+        """Return what a shadow has that its learner has not."""
+        return {"seen": None if self.norm is None else self.norm.seen()}
+
+    def load_acting_state(self, state: dict[str, Any]) -> None:
+        """Go on as the shadow that returned `state`."""
+        if self.norm is not None:
+            self.norm.load_seen(state["seen"])
 
     def rest(self) -> None:
         """Leave the rollout unused: nothing of it enters the learner's state."""

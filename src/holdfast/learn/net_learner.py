@@ -105,10 +105,25 @@ class NetLearner(Learner):
             carry = Carry.fresh(rollout)
         carry.into(rollout)
         self._last = rollout
-        self.actor.load_state_dict(self.net.state_dict())
         if self.spec.noisy:
             rollout.noise_seed = self._noise_seed()
+        self._take_weights(rollout)
+
+    def _take_weights(self, rollout: Rollout) -> None:
+        """Act with the weights of now, under the noise of the rollout."""
+        self.actor.load_state_dict(self.net.state_dict())
+        if self.spec.noisy:
             self.actor.set_noise(rollout.noise_seed)
+
+    def shadow(self) -> Learner:
+        other = super().shadow()
+        assert isinstance(other, NetLearner)
+        other.actor = copy.deepcopy(self.actor)
+        other._pools = {use: Threads(pool.count) for use, pool in self._pools.items()}
+        other._rooms = {}
+        other._memory = np.zeros_like(self._memory)
+        other.restart()
+        return other
 
     def use_noise_of(self, rollout: Rollout) -> None:
         """Let the network learn under the noise that the rollout was played with."""
@@ -165,6 +180,8 @@ class NetLearner(Learner):
         return self._play(frames, begun, 0, np.arange(count), memory)[:2]
 
     def _bootstrap(self, rollout: Rollout) -> F32:
+        if self._last is not rollout:  # a shadow has played it; the present network looks ahead
+            self._take_weights(rollout)
         mark_begun(rollout, rollout.steps)
         row, everyone = rollout.history + rollout.steps, np.arange(rollout.slots)
         if self.norm is None:
@@ -315,17 +332,27 @@ class NetLearner(Learner):
         return self.optimiser.step(lr, self.config.max_grad_norm)
 
     def state_dict(self) -> dict[str, Any]:
-        carry = self._now()
-        return {
-            **super().state_dict(),
-            "carry": None if self.spec.plain or carry is None else carry.state_dict(),
-        }
+        return {**super().state_dict(), "carry": self._carried()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
+        self._carry_on(state.get("carry"))
+
+    def acting_state(self) -> dict[str, Any]:
+        return {**super().acting_state(), "carry": self._carried()}
+
+    def load_acting_state(self, state: dict[str, Any]) -> None:
+        super().load_acting_state(state)
+        self._carry_on(state["carry"])
+
+    def _carried(self) -> dict[str, Any] | None:
+        carry = self._now()
+        return None if self.spec.plain or carry is None else carry.state_dict()
+
+    def _carry_on(self, state: dict[str, Any] | None) -> None:
         self.restart()
-        if state.get("carry") is not None:
-            self._carry = Carry.from_state(state["carry"])
+        if state is not None:
+            self._carry = Carry.from_state(state)
 
     def _now(self) -> Carry | None:
         """Return what the next rollout goes on from."""

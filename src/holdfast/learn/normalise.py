@@ -52,6 +52,18 @@ class ObsNorm:
         """Forget what the rollout showed: nobody learns from it."""
         self._batch.clear()
 
+    def adopt(self, other: ObsNorm) -> None:
+        """Take over what another has seen since its last `merge`."""
+        self._batch, other._batch = other._batch, []
+
+    def seen(self) -> list[list[Any]]:
+        """Return what was seen since the last `merge`: count, mean and variance of each step."""
+        return [list(moments) for moments in self._batch]
+
+    def load_seen(self, seen: list[list[Any]]) -> None:
+        """Have seen what `seen` returned."""
+        self._batch = [(float(count), mean, var) for count, mean, var in seen]
+
     def state_dict(self) -> dict[str, Any]:
         """Return mean, variance and count."""
         return {"mean": self.mean, "var": self.var, "count": self.count}

@@ -75,6 +75,8 @@ class VTraceLearner(NetLearner):
     def _targets(self, rollout: Rollout) -> None:
         """Leave them to the minibatches, which compute them with the network of that moment."""
         mark_begun(rollout, rollout.steps)
+        if self.norm is not None:
+            rollout.obs[-1] = self.norm.apply(rollout.obs[-1])
 
     def _batches(self, rollout: Rollout, rows: Index) -> tuple[Index, npt.NDArray[np.int64]]:
         return self.sequences(rollout, 1)

@@ -98,6 +98,7 @@ METRICS = (
     Field("train/lr_scale", "number", "factor on it that guards set"),
     Field("train/entropy", "number", "weight of the entropy bonus"),
     Field("train/clip", "number", "clip range of the ratio"),
+    Field("train/policy_lag", "integer", "updates by which the policy was older that collected"),
     Field(
         "train/<name>", "number", "further measures of the learner; with roles, `train/<role>/...`"
     ),
@@ -140,6 +141,13 @@ METRICS = (
     Field("rollout/<name>", "number", "`steps`: slot steps of one rollout"),
     Field("time/update_s", "number", "seconds of the whole update"),
     Field("time/env_steps_per_s", "number", "steps of all slots a second"),
+    Field("time/wait_collect_s", "number", "overlap: seconds that learning waited for the rollout"),
+    Field("time/wait_learn_s", "number", "overlap: seconds that the rollout waited for learning"),
+    Field(
+        "time/overlap_efficiency",
+        "number",
+        "overlap: (collect + learn - both together) / the shorter of the two; 1 is perfect",
+    ),
     Field("time/<part>_s", "number", "seconds of a part: collect, learn, probe, world, policy"),
     Field("time/at", "number", "Unix time at which the line was written"),
     Field("time/<name>", "number", "further measures of time"),
