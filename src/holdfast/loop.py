@@ -12,7 +12,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from holdfast.account import account
@@ -25,18 +24,14 @@ from holdfast.guards.supply import DeathPlaces
 from holdfast.learn.schedule import parse_windows, shape_factor, windowed
 from holdfast.overlap import Feed, Gathered
 from holdfast.plan import Phase, Plan
-from holdfast.probes.clips import film_probe
-from holdfast.probes.pairs import kept, paired
+from holdfast.probe import probe
 from holdfast.probes.rank import parse_rule
-from holdfast.probes.runner import ProbeSpec, draw_lot, main_metric, run_probe
-from holdfast.probes.worst import write_worst
+from holdfast.probes.runner import ProbeSpec, main_metric
 from holdfast.progress import Progress, start_signals
-from holdfast.records import Decision, EvalReport
+from holdfast.records import Decision
 from holdfast.rng import Streams, derive_seed
 from holdfast.selfplay.cast import Cast, policy_state
-from holdfast.selfplay.history import evaluation_of
 from holdfast.selfplay.pairs import Pairs
-from holdfast.selfplay.records import to_plain
 from holdfast.state import Registry
 from holdfast.store.checkpoint import Checkpoint, Checkpoints
 from holdfast.store.recorder import Recorder
@@ -60,14 +55,14 @@ class Loop:
         guards: list[Guard],
         recorder: Recorder,
         checkpoints: Checkpoints,
-        probe: ProbeSpec,
+        probe_spec: ProbeSpec,
         show: Callable[[dict[str, Any]], None] = lambda line: None,
         events: Record | None = None,
     ) -> None:
         self.config, self.plan, self.streams = config, plan, streams
         self.world, self.team, self.cast = world, team, cast
         self.guards, self.recorder, self.checkpoints = guards, recorder, checkpoints
-        self.probe_spec, self.show = probe, show
+        self.probe_spec, self.show = probe_spec, show
         self.events = events or Record()
         self.pairs = Pairs(config.selfplay.pairs)
         tails = config.guards.tails
@@ -160,7 +155,7 @@ class Loop:
         self.learn()
         self.count(gathered)
         self.now("probe")
-        self.probe()
+        probe(self)
         self.now("decide")
         self.decide()
         self.now("record")
@@ -311,56 +306,6 @@ class Loop:
     def values(self) -> dict[str, float]:
         """Return the values of the world that guards may turn, as they are now."""
         return {f"world/{name}": self.world.value(name) for name in self.world.value_names}
-
-    def probe(self) -> None:
-        """Evaluate on the fixed seeds when it is time; remember the best."""
-        every, update = self.config.probe.every, self.progress.update
-        due = (every > 0 and update % every == 0) or update in (self.total, self.progress.probe_at)
-        self.seconds["probe"] = 0.0
-        if not due or self.signals["health/nonfinite"]:
-            return
-        began = time.perf_counter()
-        progress, policy = self.progress, self.cast.complete(self.team.policy())
-        spec = self.next_probe()
-        aside = self.events.aside("probe")
-        report = run_probe(spec, policy, update, progress.env_steps, record=aside)
-        report = paired(report, progress.last_probe)
-        progress.last_probe, progress.probes = kept(report), progress.probes + 1
-        self.recorder.report(report)
-        self.note_evaluation(report)
-        write_worst(report, self.recorder.directory)
-        if self.config.probe.clips:
-            film_probe(report, spec, policy, self.recorder.directory, self.recorder.warn)
-        self.signals.update({f"probe/{k}": v for k, v in report.metrics.items()})
-        for name, (low, high) in report.intervals.items():
-            self.signals[f"probe/{name}_low"], self.signals[f"probe/{name}_high"] = low, high
-        progress.rank(report, self.rule)
-        self.seconds["probe"] = time.perf_counter() - began
-
-    def note_evaluation(self, report: EvalReport) -> None:
-        """Write the line of self-play about a probe."""
-        if not self.config.selfplay.enabled:
-            return
-        progress, statuses = self.progress, [guard.status() for guard in self.guards]
-        found = evaluation_of(
-            report,
-            self.probe_spec.options,
-            statuses,
-            self.phase.name,
-            progress.trained,
-            progress.evaluated,
-        )
-        progress.evaluated = dict(progress.trained)
-        if found is not None:
-            self.recorder.evaluation(to_plain(found))
-
-    def next_probe(self) -> ProbeSpec:
-        """Return the coming probe: with the world values in use, and with new seeds if so configured."""
-        config = self.config.probe
-        spec = replace(self.probe_spec, values=tuple(sorted(self.progress.turned.items())))
-        if config.seeds == "fixed":
-            return spec
-        return replace(spec, seeds=draw_lot(config.seed, config.episodes, self.progress.probes))
 
     def decide(self) -> None:
         """Let every guard decide, and apply what it decided."""

@@ -233,7 +233,7 @@ def build(
         guards=make_guards(config.guards, stages),
         recorder=recorder,
         checkpoints=directory.checkpoints(config),
-        probe=replace(probe_spec(config), scripts=tuple(cast.scripts.items())),
+        probe_spec=replace(probe_spec(config), scripts=tuple(cast.scripts.items())),
         show=show,
         events=record,
     )
