@@ -15,7 +15,7 @@ from test_kill_guards import MOMENTS, MORTAL, config, same, state
 
 __all__ = ["config"]  # the fixture
 
-KILLS = 6
+KILLS = 4
 
 
 @pytest.fixture(scope="module")
