@@ -61,7 +61,7 @@ def measured(run: RunDirectory, episodes: int) -> dict[str, Any]:
         "env_steps": int(lines[-1]["env_steps"]),
         "minutes": sum(line["time/update_s"] for line in lines) / 60,
         "clear_rate": report.metrics["clear_rate"],
-        "clear_interval": list(report.intervals["clear_rate"]),
+        "clear_interval": report.detail["stages"][config.world.options.stages]["clear_interval"],
         "best_x_mean": report.metrics["best_x_mean"],
         "best_x_max": report.metrics["best_x_max"],
     }
@@ -72,7 +72,7 @@ def measured(run: RunDirectory, episodes: int) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> str:
     """Return a Markdown table, in the order of the stages."""
     lines = [
-        "| stage | cleared | 95 % interval | mean x | furthest x | steps | minutes |",
+        "| stage | cleared | Wilson interval | mean x | furthest x | steps | minutes |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
