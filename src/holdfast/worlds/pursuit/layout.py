@@ -61,6 +61,16 @@ FULL, MASKED, SENSORS = range(3)
 GRID = 10
 """Cells a side of the search grid."""
 
+MOST_SEGMENTS = 9
+"""Segments of inner walls that a layout has at most."""
+SEGMENTS: dict[str, tuple[tuple[float, ...], ...]] = {
+    "none": (),
+    "corridor": ((8, 0, 8, 20), (12, 0, 12, 20)),
+    "l_shape": ((8, 8, 15, 8), (8, 8, 8, 15)),
+    "warehouse": tuple((x, y, x + 4, y) for x in (3, 9, 15) for y in (5, 10, 15)),
+}
+"""Ends (x, y, x, y) of inner walls in metres from the corner of the arena."""
+
 GAME = np.dtype(
     [
         ("pose", "f8", (2, 3)),
@@ -126,6 +136,8 @@ PARAMS = np.dtype(
         ("correct", "?"),
         ("continuous", "?"),
         ("legacy_lidar", "?"),
+        ("n_segments", "i8"),
+        ("segments", "f8", (MOST_SEGMENTS, 4)),
         ("legacy_goals", "?"),
         ("combined_masking", "?"),
         ("asymmetric_obs", "?"),
@@ -235,6 +247,12 @@ def fill_params(row: Any, o: PursuitOptions) -> None:
     row["guarded"] = [o.safety in (role, "both") for role in ROLES]
     row["correct"] = o.safety_method != "observe"
     row["continuous"] = o.safety_method == "ctcbf"
+    segments = SEGMENTS[o.walls]
+    row["n_segments"] = len(segments)
+    # The original's lidar measures from the corner although the arena is centred (defect D1).
+    corner = np.zeros(2) if o.legacy_lidar else np.array([o.arena_width, o.arena_height]) / 2
+    for k, ends in enumerate(segments):
+        row["segments"][k] = np.array(ends) - np.tile(corner, 2)
     row["needs_visible"] = o.mode == "masked" or o.w_search != 0
     row["needs_los"] = (
         row["needs_visible"]

@@ -17,6 +17,8 @@ OBSERVATIONS = ("auto", "full", "masked", "sensors")
 SAFETY_ROLES = ("none", "pursuer", "evader", "both")
 SAFETY_METHODS = ("dcbf", "ctcbf", "observe")
 TASKS = ("game", "navigation")
+LAYOUTS = {"none": 0.0, "corridor": 20.0, "l_shape": 15.0, "warehouse": 20.0}
+"""Layouts of inner walls, and the side in metres of the square arena that each belongs to."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,9 @@ class PursuitOptions:
     """Standard deviation of a lidar reading in metres, >= 0."""
     history_length: int = 10
     """Raw vectors kept in the sensors observation, >= 1."""
+    walls: str = "none"
+    """Inner walls that the lidar sees (sensors): `corridor`, `l_shape` or `warehouse`, the original's layouts for
+    evaluation. As there, nothing else knows them: they neither stop agents nor block the view."""
     legacy_lidar: bool = False
     """Lidar walls at x = 0, W and y = 0, H as in the original (defect D1)."""
 
@@ -204,6 +209,9 @@ class PursuitOptions:
             raise _bad(
                 "obstacle_radius_max", self.obstacle_radius_max, "at least obstacle_radius_min"
             )
+        side = LAYOUTS[self.walls]
+        if side and (self.arena_width, self.arena_height) != (side, side):
+            raise _bad("walls", self.walls, f"in an arena of {side:g} x {side:g} m only")
         self._check_counts()
         if self.partial_obs and self.observation == "full":
             raise _bad("observation", "full", "masked, sensors or auto while partial_obs is true")
@@ -322,6 +330,7 @@ _WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("safety", SAFETY_ROLES),
     ("safety_method", SAFETY_METHODS),
     ("task", TASKS),
+    ("walls", tuple(LAYOUTS)),
 )
 
 INTEGERS = frozenset(f.name for f in fields(PursuitOptions) if str(f.type).startswith("int"))

@@ -57,6 +57,18 @@ def _wall(p: Any, x: float, y: float, c: float, s: float, best: float) -> float:
 
 
 @kernel
+def _segment(ends: Any, x: float, y: float, c: float, s: float, best: float) -> float:
+    """Return the nearer of `best` and the hit of a wall from `ends[:2]` to `ends[2:]`."""
+    ex, ey = ends[2] - ends[0], ends[3] - ends[1]
+    wx, wy = ends[0] - x, ends[1] - y
+    turn = c * ey - s * ex
+    if abs(turn) < 1e-12:
+        return best
+    t, u = (wx * ey - wy * ex) / turn, (wx * s - wy * c) / turn
+    return t if NEAR < t < best and 0.0 <= u <= 1.0 else best
+
+
+@kernel
 def write_lidar(p: Any, game: Any, me: int, obstacles: Any, rays: Any, row: Any) -> None:
     """Write the readings of one agent into `row[7:]`."""
     x, y, theta = game.pose[me, 0], game.pose[me, 1], game.pose[me, 2]
@@ -68,6 +80,11 @@ def write_lidar(p: Any, game: Any, me: int, obstacles: Any, rays: Any, row: Any)
         c = ch * rays[k, 0] - sh * rays[k, 1]
         s = sh * rays[k, 0] + ch * rays[k, 1]
         row[7 + k] = _legacy_wall(p, x, y, c, s, reach) if legacy else _wall(p, x, y, c, s, reach)
+    for j in range(p.n_segments):
+        for k in range(count):
+            c = ch * rays[k, 0] - sh * rays[k, 1]
+            s = sh * rays[k, 0] + ch * rays[k, 1]
+            row[7 + k] = _segment(p.segments[j], x, y, c, s, row[7 + k])
     for j in range(game.n_obstacles):
         ox, oy, r = obstacles[j, 0] - x, obstacles[j, 1] - y, obstacles[j, 2]
         c0 = ox * ox + oy * oy - r * r
