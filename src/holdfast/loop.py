@@ -267,11 +267,8 @@ class Loop:
     def next_rollout(self) -> contextlib.AbstractContextManager[None]:
         """Return the context in which the next rollout is played ahead, if there is one in this phase."""
         made = self.progress.update
-        if (
-            not self.feed.overlap
-            or made + 1 >= self.total
-            or self.plan.phase(made + 2) != self.phase
-        ):
+        last = made + 1 >= self.total or self.plan.phase(made + 2) != self.phase
+        if last or not self.feed.overlap:
             return contextlib.nullcontext()
         self.stagger(made + 2)
         return self.feed.ahead(made)
