@@ -23,6 +23,7 @@ LAYERS = [
         "team",
         "overlap",
         "account",
+        "probe",
         "apply",
         "loop",
     ),

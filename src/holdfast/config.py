@@ -21,7 +21,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
@@ -279,8 +279,7 @@ def place(tables: dict[str, Any], key: str, value: Any, options: type) -> None:
     for depth, part in enumerate(parts[1:-1], 1):
         if part not in names(kind):
             raise ConfigError(unknown_key(".".join(parts[:depth]), part, names(kind)))
-        default = next(f for f in fields(kind) if f.name == part).default_factory
-        kind = default
+        kind = get_type_hints(kind)[part]
         table = table.setdefault(part, {})
     last = parts[-1]
     if not is_dataclass(kind) or last not in names(kind):

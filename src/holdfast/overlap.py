@@ -199,6 +199,13 @@ def settled(config: Config) -> Config:
     return replace(config, run=replace(config.run, overlap="on" if in_processes(config) else "off"))
 
 
+def as_begun(config: Config, begun: Config) -> Config:
+    """Return the config with what was decided for a run that was begun with it."""
+    if config.run.overlap != "auto":
+        return config
+    return replace(config, run=replace(config.run, overlap=begun.run.overlap))
+
+
 def in_processes(config: Config) -> bool:
     """Return whether the games of a run are stepped by other processes."""
     name = config.world.name

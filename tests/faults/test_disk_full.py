@@ -215,8 +215,8 @@ def test_films_of_probes_that_cannot_be_written_are_told_and_training_goes_on(
 ) -> None:
     """No file may grow above a kilobyte while films are written: the encoder itself meets the limit."""
     prepare = """
-        import holdfast.loop as loop
-        film, most = loop.film_probe, resource.RLIM_INFINITY
+        import holdfast.probe as probe
+        film, most = probe.film_probe, resource.RLIM_INFINITY
 
         def limited_film(*words):
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
@@ -225,7 +225,7 @@ def test_films_of_probes_that_cannot_be_written_are_told_and_training_goes_on(
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
-        loop.film_probe = limited_film
+        probe.film_probe = limited_film
     """
     words = f"train shoal {SMALL.format(4)} --no-report --probe.every 2 --probe.clips true"
     done = limited(tmp_path, words, prepare)

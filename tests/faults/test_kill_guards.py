@@ -82,7 +82,8 @@ import holdfast.loop as loop
 from holdfast.cli import main
 
 call, wanted, nth = sys.argv[1], sys.argv[2], int(sys.argv[3])
-old, seen = getattr(loop.Loop, call), 0
+home = loop if call == "probe" else loop.Loop
+old, seen = getattr(home, call), 0
 
 def mortal(self, *words, **more):
     global seen
@@ -101,7 +102,7 @@ def mortal(self, *words, **more):
         os.kill(os.getpid(), signal.SIGKILL)
     return result
 
-setattr(loop.Loop, call, mortal)
+setattr(home, call, mortal)
 sys.exit(main(sys.argv[4:]))
 """
 

@@ -96,7 +96,8 @@ def learned(folder: Path) -> str:
     """Return who learned in each update, as letters: p, e, or b for both."""
     found = ""
     for line in lines(folder, "metrics.jsonl"):
-        roles = {key.split("/")[1] for key in line if key.startswith("train/")}
+        parts = [key.split("/") for key in line if key.startswith("train/")]
+        roles = {words[1] for words in parts if len(words) == 3}
         found += "b" if len(roles) == 2 else min(roles)[0]
     return found
 

@@ -21,6 +21,7 @@ from typing import Any
 from holdfast.config import Config, differences, from_tables, read_toml, resolve, to_toml
 from holdfast.errors import ConfigError
 from holdfast.ladder import EVENT
+from holdfast.overlap import as_begun
 from holdfast.parallel import cores
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import main_metric
@@ -119,7 +120,8 @@ class StudyFolder:
         if (self.path / run / "run.toml").is_file() and not shrunk(self.path / run):
             old = RunDirectory(self.path / run).config()
             self._refuse(
-                differences(old, made.config), f"the run {run} was begun with other settings"
+                differences(old, as_begun(made.config, old)),
+                f"the run {run} was begun with other settings",
             )
         return made
 
