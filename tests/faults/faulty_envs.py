@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -43,12 +44,21 @@ def blow_up(kind: str) -> None:
 
 def look(phase: str) -> None:
     bomb = Path(os.environ["FAULT_DIR"]) / phase
+    taken = bomb.with_name(f"{phase}-taken-by-{os.getpid()}-{threading.get_ident()}")
     try:
-        kind = bomb.read_text()
-        bomb.unlink()
+        bomb.rename(taken)
     except FileNotFoundError:
         return
+    kind = taken.read_text()
+    taken.unlink()
     blow_up(kind)
+
+
+def plant(bomb: Path, kind: str) -> None:
+    """Write a bomb: all of it is there at once."""
+    hidden = bomb.with_name(f"{bomb.name}-planted")
+    hidden.write_text(kind)
+    hidden.rename(bomb)
 
 
 class Faulty(gym.Env):

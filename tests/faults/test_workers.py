@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from faulty_envs import plant
 
 from holdfast.errors import EnvironmentFault
 from holdfast.store.journal import read_lines
@@ -114,7 +115,7 @@ def test_fifteen_deaths_of_one_kind_are_reported_and_survived(
         dead: list[int] = []
         for number in range(15):
             phase = ("step", "step", "reset")[number % 3]
-            (bombs / phase).write_text(kind)
+            plant(bombs / phase, kind)
             fault = step_until_fault(world)["fault"]
             assert (fault.reason, fault.phase, fault.exitcode) == (reason, phase, code)
             assert words in str(fault) and 0 <= fault.game < 4 and fault.seed >= 0
@@ -150,7 +151,7 @@ def test_hangs_in_step_and_reset_are_ended_in_time(kind: str, bombs: Path) -> No
         world.reset(seed=1)
         for phase in ("step", "reset", "step", "reset"):
             go_on(world)
-            (bombs / phase).write_text(kind)
+            plant(bombs / phase, kind)
             before = world.ledger.total
             while world.ledger.total == before:
                 world.step(np.zeros(4, np.int64))
@@ -166,14 +167,14 @@ def test_hangs_in_step_and_reset_are_ended_in_time(kind: str, bombs: Path) -> No
 
 @pytest.mark.parametrize("kind", ["sleep", "spin", "SIGSTOP", "raise", "exit", "SIGABRT"])
 def test_a_fault_in_construction_is_replaced(kind: str, bombs: Path) -> None:
-    (bombs / "construct").write_text(kind)
+    plant(bombs / "construct", kind)
     world = ForeignWorld(NAME, ForeignOptions(**IMPATIENT))
     try:
         assert [f.phase for f in world.ledger.faults] == ["construct"]
         world.reset(seed=1)
         go_on(world)
-        (bombs / "construct").write_text(kind)
-        (bombs / "step").write_text("SIGKILL")
+        plant(bombs / "construct", kind)
+        plant(bombs / "step", "SIGKILL")
         world.step(np.zeros(4, np.int64))
         assert [f.phase for f in world.ledger.faults][1:] == ["step", "construct"]
         go_on(world)
@@ -185,7 +186,7 @@ def test_a_fault_in_construction_is_replaced(kind: str, bombs: Path) -> None:
 def test_close_does_not_wait_for_whatever_the_environment_does(kind: str, bombs: Path) -> None:
     world = ForeignWorld(NAME, ForeignOptions(**IMPATIENT))
     world.reset(seed=1)
-    (bombs / "close").write_text(kind)
+    plant(bombs / "close", kind)
     pids = world.pids()
     began = time.monotonic()
     world.close()
@@ -198,7 +199,7 @@ def test_close_does_not_wait_for_whatever_the_environment_does(kind: str, bombs:
 def test_a_worker_that_ignores_sigterm_is_killed(bombs: Path) -> None:
     world = ForeignWorld("faulty_envs:Stubborn", ForeignOptions(**IMPATIENT))
     world.reset(seed=1)
-    (bombs / "step").write_text("sleep")
+    plant(bombs / "step", "sleep")
     while not world.ledger.total:
         world.step(np.zeros(4, np.int64))
     assert world.ledger.faults[-1].reason == "hung"
@@ -211,7 +212,7 @@ def test_what_an_environment_has_started_dies_with_its_worker(bombs: Path) -> No
     world.reset(seed=1)
     children = [c for w in workers_of(os.getpid()) for c in w.children()]
     assert len(children) == 4
-    (bombs / "step").write_text("SIGKILL")
+    plant(bombs / "step", "SIGKILL")
     while not world.ledger.total:
         world.step(np.zeros(4, np.int64))
     world.close()
@@ -225,7 +226,7 @@ def test_too_many_restarts_stop_the_run_with_a_report(bombs: Path, tmp_path: Pat
     world.reset(seed=1)
     with pytest.raises(EnvironmentFault, match="on fire") as caught:
         for _ in range(10):
-            (bombs / "step").write_text("raise")
+            plant(bombs / "step", "raise")
             world.step(np.zeros(4, np.int64))
     world.close()
     text = str(caught.value)
@@ -260,7 +261,7 @@ while True:
     pids = [int(word) for word in parent.stdout.readline().split()]
     processes = [psutil.Process(pid) for pid in pids]
     if state != "idle":
-        (bombs / "step").write_text(state)
+        plant(bombs / "step", state)
         while (bombs / "step").exists():
             time.sleep(0.01)
     parent.kill()
@@ -314,7 +315,7 @@ def test_a_training_run_survives_every_kind_of_fault_and_leaves_no_process(
     kinds = ["raise", "exit", "SIGKILL", "SIGSEGV", "sleep", "spin", "SIGSTOP"]
     for number, kind in enumerate(kinds):
         bomb = bombs / ("step", "reset")[number % 2]
-        bomb.write_text(kind)
+        plant(bomb, kind)
         wait_until(lambda bomb=bomb: not bomb.exists())
         before = updates()
         wait_until(lambda before=before: updates() > before + 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from holdfast.worlds.pursuit import PursuitOptions, PursuitWorld
 
@@ -17,6 +18,8 @@ FILE = Path(__file__).resolve().parents[4] / "shared" / "reference" / "pursuit.n
 
 @cache
 def reference() -> dict[str, Any]:
+    if not FILE.is_file():
+        pytest.skip(f"reference data not beside the clone: {FILE}")
     with np.load(FILE) as data:
         return {name: data[name] for name in data.files}
 
