@@ -158,7 +158,7 @@ class FusedNet:
             options[key] = value
         count = rollout.steps * rollout.slots
         actions = rollout.actions.reshape(count, -1)
-        width = -(-(NOTES + actions.shape[1]) // 4) * 4
+        width = record_width(actions.shape[1], self.spec.obs_size)
         if self._records.shape != (count, width):
             self._records = aligned(count, width)
         sync = np.zeros(SYNC_SIZE, np.int64)
@@ -187,6 +187,12 @@ class FusedNet:
         metrics = {key: float(out[k]) / max(done, 1) for k, key in enumerate(kernels.OUT)}
         metrics["minibatches"] = float(done)
         return metrics
+
+
+def record_width(actions: int, inputs: int) -> int:
+    """Return the floats of a sample's record: with the observation if all of it fits into two cache lines."""
+    whole = -(-(NOTES + actions + inputs) // 16) * 16
+    return whole if whole <= 32 else -(-(NOTES + actions) // 4) * 4
 
 
 def _rows(obs: Array) -> F32:

@@ -143,9 +143,14 @@ def _value_block(rows, plan, settings, count, work, sums):
 
 
 @kernel
-def _write_records(lo, hi, log_probs, advantages, returns, values, actions, records):
-    """Put what the loss needs of samples `lo..hi-1` side by side: a cache line each, not one an array."""
+def _write_records(lo, hi, log_probs, advantages, returns, values, actions, obs, records):
+    """Put what the loss needs of samples `lo..hi-1` side by side: a cache line each, not one an array.
+
+    The observation stands behind it if there is room.
+    """
     size = actions.shape[1]
+    behind = NOTES + size
+    room = records.shape[1] >= behind + obs.shape[1]
     for n in range(lo, hi):
         records[n, OLD_LOGP] = log_probs[n]
         records[n, ADVANTAGE] = advantages[n]
@@ -153,6 +158,9 @@ def _write_records(lo, hi, log_probs, advantages, returns, values, actions, reco
         records[n, OLD_VALUE] = values[n]
         for k in range(size):
             records[n, NOTES + k] = actions[n, k]
+        if room:
+            for k in range(obs.shape[1]):
+                records[n, behind + k] = obs[n, k]
 
 
 @kernel
@@ -163,14 +171,16 @@ def _lane(
     """Write the gradients and sums of the samples `order[start:end]`, a part of a minibatch of `count`."""
     column = 4 * plan.block
     scratch, actions = work + plan.scratch, work + plan.staged
-    data, notes = address(obs), address(records)
-    width = 4 * records.shape[1]
+    notes, width = address(records), 4 * records.shape[1]
+    data, stride = address(obs), 4 * plan.inputs
+    if width >= 4 * (NOTES + plan.actions + plan.inputs):
+        data, stride = notes + 4 * (NOTES + plan.actions), width
     first_source = work + layers[0].source
     for lo in range(start, end, plan.block):
         rows = min(plan.block, end - lo)
         for r in range(rows):
             n = order[lo + r]
-            copy_row(data + 4 * plan.inputs * n, plan.inputs, first_source + r * plan.source_row)
+            copy_row(data + stride * n, plan.inputs, first_source + r * plan.source_row)
             for k in range(NOTES):
                 poke(scratch + k * column + 4 * r, peek(notes + width * n + 4 * k))
             copy_row(notes + width * n + 4 * NOTES, plan.actions, actions + 4 * plan.actions * r)
@@ -179,9 +189,9 @@ def _lane(
         ahead = lo + plan.block if lo + plan.block < end else start + threads * (end - start)
         for k in range(ahead, min(ahead + plan.block, order.size)):
             n = order[k]
-            for line in range(data + 4 * plan.inputs * n, data + 4 * plan.inputs * (n + 1), 64):
+            for line in range(data + stride * n, data + stride * n + 4 * plan.inputs, 64):
                 prefetch(line)
-            prefetch(data + 4 * plan.inputs * (n + 1) - 4)
+            prefetch(data + stride * n + 4 * plan.inputs - 4)
             prefetch(notes + width * n)
         mode = SET if lo == start else ADD
         forward(0, plan.policy_layers, layers, packed, work, rows)
@@ -229,7 +239,7 @@ def update(
 ):  # fmt: skip
     """Make all gradient steps; return 0, or 1 when the call was aborted.
 
-    `actions [n, K]` are float32 whatever their bits mean, `records [n, NOTES + K or more]` is scratch,
+    `actions [n, K]` are float32 whatever their bits mean, `records [n, NOTES + K or more]` is scratch (with room for the observations if they are short),
     `order [epochs, S]` are flat positions in the rollout, `borders [M+1]` cut each epoch into
     minibatches, `out [7]` receives the sums of `OUT` and the number of steps.
     """
@@ -246,7 +256,7 @@ def update(
     samples = advantages.size
     _write_records(
         samples * thread // threads, samples * (thread + 1) // threads,
-        log_probs, advantages, returns, values, actions, records,
+        log_probs, advantages, returns, values, actions, obs, records,
     )  # fmt: skip
     if barrier(at_sync, threads):
         return 1
