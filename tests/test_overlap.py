@@ -358,6 +358,7 @@ def test_a_foreign_environment_resumes_with_the_rollout_that_was_played_ahead(
 
 def test_auto_is_decided_once_and_stored() -> None:
     assert settled(resolve("shoal")).run.overlap == "off"
+    assert settled(resolve("mario", [("observation", "pixels")])).run.overlap == "on"
     assert settled(resolve("CartPole-v1", [("mode", "process")])).run.overlap == "on"
     assert settled(resolve("CartPole-v1", [("mode", "serial")])).run.overlap == "off"
     assert settled(resolve("shoal", [("overlap", "true")])).run.overlap == "on"

@@ -92,7 +92,7 @@ class RunConfig:
     """Stop cleanly after this time; 0 is no limit."""
     overlap: Literal["auto", "on", "off"] = "auto"
     """Collect the next rollout during an update, with the weights from before it: `on`, `off`, or `auto`: `on` for a
-    foreign environment whose games run in worker processes. A new run stores what was chosen."""
+    foreign environment whose games run in worker processes, and for pictures. A new run stores what was chosen."""
     checkpoint_every: Annotated[int, Meta(ge=1)] = 10
     """Updates between checkpoints."""
     keep_last: Annotated[int, Meta(ge=1)] = 3

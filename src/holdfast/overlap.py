@@ -191,12 +191,14 @@ def load_rollout(rollout: Rollout, state: dict[str, Any]) -> None:
 def settled(config: Config) -> Config:
     """Return the config of a new run with `run.overlap` decided.
 
-    Worker processes leave the trainer idle while they step, so collecting beside an update pays. The worlds of our
-    own step in the trainer's threads: there the two compete for the same cores, and the lag would buy nothing.
+    Worker processes leave the trainer idle while they step, so collecting beside an update pays. So it does with
+    pictures, from which torch learns without ever using all cores. Else the worlds of our own and the compiled
+    learner compete for the same cores, and the lag would buy nothing. `bench/overlap.py` measures it.
     """
     if config.run.overlap != "auto":
         return config
-    return replace(config, run=replace(config.run, overlap="on" if in_processes(config) else "off"))
+    pays = pictures(config) if config.world.name in OURS else in_processes(config)
+    return replace(config, run=replace(config.run, overlap="on" if pays else "off"))
 
 
 def as_begun(config: Config, begun: Config) -> Config:
@@ -206,11 +208,14 @@ def as_begun(config: Config, begun: Config) -> Config:
     return replace(config, run=replace(config.run, overlap=begun.run.overlap))
 
 
+def pictures(config: Config) -> bool:
+    """Return whether a run in a world of our own learns from pictures."""
+    return getattr(config.world.options, "observation", "") == "pixels"
+
+
 def in_processes(config: Config) -> bool:
-    """Return whether the games of a run are stepped by other processes."""
+    """Return whether the games of a run in a foreign world are stepped by other processes."""
     name = config.world.name
-    if name in OURS:
-        return False
     from holdfast.worlds.pool_games import make_game
     from holdfast.worlds.pool_modes import choose_mode
 

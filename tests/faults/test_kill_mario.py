@@ -12,7 +12,7 @@ from test_kill import events, finish, holdfast, parameters, untimed
 
 KILLS = 3
 SMALL = (
-    "--observation pixels --games 3 --steps 16 --learner.net small --minibatch 24 --epochs 2 --updates 30 "
+    "--observation pixels --games 3 --steps 16 --learner.net small --minibatch 24 --epochs 2 --updates 60 "
     "--checkpoint-every 1 --probe.every 12 --probe.episodes 2 --seed 5 --threads 2 --world.trail-every 8 "
     "--world.stagnation-steps 30 --world.max-steps 200 --world.noops 3 --guards.tails.enabled true "
     "--guards.tails.mine true --guards.tails.share 0.5 --guards.tails.success-fact ground "
