@@ -5,18 +5,19 @@
 
 It is `holdfast study configs/mario/stages.toml --seeds S --vary world.stages=...` and an evaluation of every best
 checkpoint on seeds that no probe has used. Called again it goes on: finished runs are read, others resumed, evaluations
-kept in `stage.json` of each run. With `--out` the table replaces the one between the marks `<!-- stages -->` there.
+kept in `stage.json` of each run. With `--out` the table replaces the one between the markers `stages` there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from many_runs import insert
 
 from holdfast.api import evaluate
 from holdfast.run import RunDirectory
@@ -24,7 +25,6 @@ from holdfast.store.journal import read_lines
 from holdfast.worlds.mario.options import parse_stages, stage_name
 
 ROOT = Path(__file__).parent.parent
-MARK = "<!-- stages -->"
 STAGES = "1-1,1-2,1-3,2-1,3-1,4-1,5-1,6-1"
 EVAL_SEED = 20_000_003
 
@@ -84,15 +84,6 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def put(path: Path, text: str) -> None:
-    """Replace what stands between two marks of the file."""
-    page = path.read_text()
-    if page.count(MARK) != 2:
-        sys.exit(f"{path} needs the mark {MARK} twice, before and after the table.")
-    between = re.compile(re.escape(MARK) + ".*" + re.escape(MARK), re.DOTALL)
-    path.write_text(between.sub(lambda _: f"{MARK}\n{text}\n{MARK}", page))
-
-
 def main() -> int:
     """Train, evaluate, and write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -125,7 +116,7 @@ def main() -> int:
         sep="\n\n",
     )
     if args.out:
-        put(Path(args.out), text)
+        insert(Path(args.out), text, "stages")
     return code
 
 

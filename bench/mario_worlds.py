@@ -7,14 +7,13 @@ Both play stage 1-1 with random actions of the simple set, four frames a step, t
 84 x 84, stacks of four. They live at the same time and take turns in an order that alternates, so that whatever else the
 machine does hits both alike. The figure is the median over the turns, the ratio the ratio of the medians. On a machine that
 others use too, sixteen processes get a larger share of it than two threads: there only the steps of a second of processor
-time can be compared, which the table has as well. With `--out` it replaces what stands between the marks `<!-- worlds -->`.
+time can be compared, which the table has as well. With `--out` it replaces what stands between the markers `worlds`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -24,13 +23,13 @@ from typing import IO, Any
 
 import numpy as np
 import psutil
+from many_runs import insert
 
 from holdfast.worlds.mario import MarioOptions, MarioWorld
 from holdfast.worlds.mario.frames import Stacker
 
 ROOT = Path(__file__).parent.parent
 BAR = 25.0
-MARK = "<!-- worlds -->"
 Turn = tuple[float, float]
 """Env steps a second of the clock, and of processor time."""
 
@@ -118,15 +117,6 @@ def table(rows: dict[str, list[Turn]]) -> tuple[str, float, float]:
     return "\n".join(lines), ours / theirs, ours_cpu / theirs_cpu
 
 
-def put(path: Path, text: str) -> None:
-    """Replace what stands between two marks of the file."""
-    page = path.read_text()
-    if page.count(MARK) != 2:
-        sys.exit(f"{path} needs the mark {MARK} twice, before and after the table.")
-    between = re.compile(re.escape(MARK) + ".*" + re.escape(MARK), re.DOTALL)
-    path.write_text(between.sub(lambda _: f"{MARK}\n{text}\n{MARK}", page))
-
-
 def main() -> None:
     """Measure in turns and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -150,7 +140,7 @@ def main() -> None:
     verdict = f"Ratio of the medians: {ratio:.1f} (bar: {BAR:g}); by processor time {by_cpu:.1f}."
     print(text, verdict, sep="\n\n")
     if args.out:
-        put(Path(args.out), f"{text}\n\n{verdict}")
+        insert(Path(args.out), f"{text}\n\n{verdict}", "worlds")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -21,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from many_runs import holdfast, insert, interval
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "shoal" / "hard.toml"
-BEGIN, END = "<!-- ablation: begin -->", "<!-- ablation: end -->"
 METRICS = ("avg_final", "min_final", "ed100", "death_step_mean")
 HEADS = ("alive at the end", "worst episode", "dead before 100", "mean death step")
 EVAL_SEED = 20_260_101
@@ -89,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = table(results, args.quick)
     print(text)
     if args.out:
-        insert(Path(args.out), text)
+        insert(Path(args.out), text, "ablation")
     return 0
 
 
@@ -114,16 +113,6 @@ def outcome(
     record = dict(json.loads(said))
     kept.write_text(json.dumps(record))
     return record
-
-
-def holdfast(*words: str) -> str:
-    """Run one verb and return what it printed; a failure shows what it said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"holdfast {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
-    return done.stdout
 
 
 def table(results: dict[str, list[dict[str, Any]]], quick: bool) -> str:
@@ -157,26 +146,6 @@ def table(results: dict[str, list[dict[str, Any]]], quick: bool) -> str:
             " **Made with --quick: it shows that the command works and says nothing about worth.**"
         )
     return "\n".join([*lines, "", note])
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return Student's 95 % interval of a mean: with five seeds a bootstrap would be too narrow."""
-    data = np.asarray(values, np.float64)
-    if len(data) < 2:
-        return float("nan"), float("nan")
-    quantiles = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306}
-    half = quantiles.get(len(data), 2.262) * data.std(ddof=1) / np.sqrt(len(data))
-    return float(data.mean() - half), float(data.mean() + half)
-
-
-def insert(path: Path, text: str) -> None:
-    """Replace what stands between the markers of a Markdown file."""
-    content = path.read_text()
-    if BEGIN not in content or END not in content:
-        raise SystemExit(f"{path} has no markers {BEGIN} and {END}.")
-    head, _, rest = content.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    path.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
 
 
 if __name__ == "__main__":

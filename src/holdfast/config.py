@@ -296,17 +296,9 @@ def leaves(config: Config) -> dict[str, Any]:
     """Return every setting by its dotted key."""
     found = {"world.name": config.world.name}
     found.update(flatten(config.world.options, "world"))
-    for section in (
-        "run",
-        "learner",
-        "probe",
-        "selfplay",
-        "novelty",
-        "heartbeat",
-        "guards",
-        "plan",
-    ):
-        found.update(flatten(getattr(config, section), section))
+    for section in SECTIONS:
+        if section not in ("world", "phase"):
+            found.update(flatten(getattr(config, section), section))
     for i, phase in enumerate(config.phases):
         found.update(flatten(phase, f"phase.{i}"))
     return found

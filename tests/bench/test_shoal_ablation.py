@@ -13,8 +13,12 @@ from holdfast.plan import Plan
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.fixture(scope="module")
-def ablation() -> Any:
+BEGIN, END = "<!-- ablation: begin -->", "<!-- ablation: end -->"
+
+
+@pytest.fixture
+def ablation(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
     spec = importlib.util.spec_from_file_location(
         "shoal_ablation", ROOT / "bench/shoal_ablation.py"
     )
@@ -57,9 +61,9 @@ def test_the_interval_is_students(ablation: Any) -> None:
 
 def test_the_table_replaces_what_stands_between_the_markers(ablation: Any, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"a\n{ablation.BEGIN}\nold\n{ablation.END}\nb\n")
-    ablation.insert(page, "| new |")
-    assert page.read_text() == f"a\n{ablation.BEGIN}\n| new |\n{ablation.END}\nb\n"
+    page.write_text(f"a\n{BEGIN}\nold\n{END}\nb\n")
+    ablation.insert(page, "| new |", "ablation")
+    assert page.read_text() == f"a\n{BEGIN}\n| new |\n{END}\nb\n"
     page.write_text("no markers")
     with pytest.raises(SystemExit, match="no markers"):
-        ablation.insert(page, "x")
+        ablation.insert(page, "x", "ablation")

@@ -112,17 +112,11 @@ def _record(path: Path, runs_dir: Path) -> dict[str, Any]:
     """Return what there is to say about a checkpoint of either system, or about exported parameters."""
     from holdfast.store.checkpoint import MANIFEST
     from holdfast.store.original import open_original, summary
-    from holdfast.store.weights import checkpoint_at, read_source
+    from holdfast.store.weights import intact_at, read_source
 
     if (path / MANIFEST).is_file() or (path.is_dir() and path.name[1:].isdigit()):
-        checkpoint = checkpoint_at(path)
-        problems = checkpoint.problems()
-        if problems:
-            raise StorageError(
-                f"The checkpoint {path} is broken: {'; '.join(problems)}. For intact ones, type: "
-                f"holdfast ckpt find {path.parent}"
-            )
-        return {"run": path.parent.parent.name, "checkpoint": path.name, **checkpoint.manifest()}
+        manifest = intact_at(path).manifest()
+        return {"run": path.parent.parent.name, "checkpoint": path.name, **manifest}
     if path.is_dir() or path.suffix == ".safetensors":
         source = read_source(str(path), runs_dir)
         weights = source.learners["learner"]

@@ -9,7 +9,6 @@ Frames are random bytes of 84 x 84, four of which are stacked; nets and learners
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from holdfast.learn.learner import Learner, make_learner
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.spec import NetSpec
+from holdfast.parallel import cores
 from holdfast.records import Rollout
 from holdfast.rng import Streams
 
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--minibatch", type=int, default=256)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     rows = bench_nets(

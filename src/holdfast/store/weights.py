@@ -126,7 +126,8 @@ def is_learner(part: str, state: Any) -> bool:
     return named and isinstance(state, Mapping) and "parameters" in state
 
 
-def _holdfast(path: Path) -> Source:
+def intact_at(path: Path) -> Checkpoint:
+    """Return the checkpoint in a directory, or raise if it is broken."""
     checkpoint = checkpoint_at(path)
     problems = checkpoint.problems()
     if problems:
@@ -134,6 +135,11 @@ def _holdfast(path: Path) -> Source:
             f"The checkpoint {path} is broken: {'; '.join(problems)}. For intact ones, type: "
             f"holdfast ckpt find {path.parent}"
         )
+    return checkpoint
+
+
+def _holdfast(path: Path) -> Source:
+    checkpoint = intact_at(path)
     state, manifest = checkpoint.load(), checkpoint.manifest()
     learners = {
         part: Weights(dict(found["parameters"]), dict(found["spec"]), found.get("norm"))
