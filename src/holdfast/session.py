@@ -27,6 +27,7 @@ from holdfast.learn.learner import Learner
 from holdfast.lookout import Lookout
 from holdfast.loop import Loop, make_plan
 from holdfast.pace import Pace, Say, Show
+from holdfast.signals import Listener
 from holdfast.store.checkpoint import Checkpoint, Checkpoints
 from holdfast.store.files import write_atomic
 from holdfast.store.heartbeat import Heartbeat, HeartbeatConfig
@@ -84,25 +85,15 @@ class LiveRecorder(Recorder):
                 lines.flush()
 
 
-class Interrupt:
+class Interrupt(Listener):
     """Turns the first SIGINT or SIGTERM into a request to stop after the update; the second leaves."""
 
     def __init__(self, say: Say) -> None:
+        super().__init__()
         self.say = say
         self.signal: int | None = None
-        self._old: dict[int, Any] = {}
 
-    def __enter__(self) -> Interrupt:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(ValueError):  # not the main thread: the caller handles signals
-                self._old[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
             os._exit(128 + number)
         self.signal = number

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 from holdfast.parallel import cores
+from holdfast.signals import Listener
 from holdfast.study.child import Child
 from holdfast.study.show import Board
 
 TICK_S = 0.2
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def threads_each(jobs: int) -> int:
@@ -22,25 +20,17 @@ def threads_each(jobs: int) -> int:
     return max(1, cores() // jobs)
 
 
-class Stop:
+class Stop(Listener):
     """Counts the signals that ask to stop; the work that is under way sees it and ends."""
 
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
     def __init__(self) -> None:
+        super().__init__()
         self.count = 0
         self.number = 0
-        self._old: dict[int, Any] = {}
 
-    def __enter__(self) -> Stop:
-        for number in SIGNALS:
-            with contextlib.suppress(ValueError):  # not the main thread: the caller handles signals
-                self._old[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         self.number = self.number or number
 
