@@ -7,7 +7,7 @@
     .venv-bench/bin/python bench/run.py --render              the tables anew from bench/results.jsonl
 
 In each case all contenders take turns, each in a process of its own, and this is repeated; the machine's
-multiply-add limit is measured in every turn. Writes results.jsonl, RESULTS.md and results.png beside this
+multiply-add limit is measured before and after every update. Writes results.jsonl, RESULTS.md and results.png beside this
 file. Nothing here fails because something was slow: the bars are judged in words.
 """
 
@@ -18,6 +18,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -90,14 +91,11 @@ def main() -> None:
 
 def measure(only: list[str], cases: list[str], repeats: int, games: int, quick: bool) -> Any:
     """Yield a line for everything measured, in the order of measuring."""
-    from holdfast.learn.fused_bench import peak_gflops
-
     missing: dict[str, str] = {}
     contenders = [key for key in CONTENDERS if key in only]
     for name in cases if contenders else []:
         hidden, minibatch, threads = parse(name)
         for repeat in range(repeats):
-            yield {"limit": name, "gflops": peak_gflops(threads, tries=3)}
             for key in contenders:
                 if key in missing:
                     yield {"key": key, "case_name": name, "failed": missing[key]}
@@ -222,13 +220,12 @@ def describe(quick: bool, repeats: int, games: int) -> dict[str, Any]:
     }
 
 
-def peaks_of(lines: list[dict[str, Any]]) -> dict[int, list[float]]:
-    """Return all measured limits in FLOP/s by thread count."""
-    peaks: dict[int, list[float]] = {}
-    for line in lines:
-        if "limit" in line:
-            peaks.setdefault(parse(line["limit"])[2], []).append(line["gflops"] * 1e9)
-    return peaks
+def limits_of(records: list[dict[str, Any]]) -> dict[int, list[float]]:
+    """Return all measured limits in GFLOP/s by thread count."""
+    limits: dict[int, list[float]] = {}
+    for record in records:
+        limits.setdefault(parse(record["case_name"])[2], []).extend(record.get("limit_gflops", []))
+    return limits
 
 
 def report(lines: list[dict[str, Any]]) -> str:
@@ -238,7 +235,6 @@ def report(lines: list[dict[str, Any]]) -> str:
     about = lines[0]["about"]
     ended = next((line for line in lines if "ended" in line), None)
     records = [line for line in lines if "key" in line]
-    peaks = peaks_of(lines)
     load = ", ".join(f"{x:.1f}" for x in about["load"])
     out = ["# Bench results", ""]
     if about["quick"]:
@@ -270,25 +266,27 @@ def report(lines: list[dict[str, Any]]) -> str:
         "runs in earnest: dead fish enter no loss, so it does less work for as many transitions",
         "",
     ]
-    for threads, several in sorted(peaks.items()):
-        out.append(
-            f"- multiply-add limit, {threads} thread(s): {max(several) / 1e9:.0f} GFLOP/s "
-            f"(lowest seen {min(several) / 1e9:.0f}); shares are of the highest"
-        )
+    for threads, several in sorted(limits_of(records).items()):
+        if several:
+            out.append(
+                f"- multiply-add limit, {threads} thread(s): {min(several):.0f} to {max(several):.0f} GFLOP/s, "
+                f"median {statistics.median(several):.0f}; measured before and after every timed update, and a "
+                "share is the median of an update's rate by the limit beside it"
+            )
     names = list(dict.fromkeys(r["case_name"] for r in records))
     cases = {name: table.rows_of(records, name) for name in names}
     shares: dict[str, float | None] = {}
     for name, rows in cases.items():
         hidden, minibatch, threads = parse(name)
-        work, peak = transition_flops(bench_spec(hidden), 5), max(peaks.get(threads, [0.0]))
+        work = transition_flops(bench_spec(hidden), 5)
         out += [
             "",
             f"## {'x'.join(map(str, hidden))} tanh, minibatch {minibatch}, {threads} thread(s)",
             "",
         ]
-        out += table.markdown(rows, work, peak)
+        out += table.markdown(rows, work)
         if table.FUSED in rows:
-            shares[name] = table.share(rows[table.FUSED], work, peak)
+            shares[name] = table.share(rows[table.FUSED], work)
     for line in lines:
         if "part" in line:
             titles = dict(zip(PARTS, TITLES, strict=True))

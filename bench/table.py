@@ -29,6 +29,8 @@ class Row:
     """Transitions/s of every timed update of every repeat."""
     cpu_rates: list[float] = field(default_factory=list)
     """Transitions a processor second, all threads counted."""
+    limits: list[float] = field(default_factory=list)
+    """FLOP/s of multiply-adds that the machine gave before and after each timed update."""
     split: dict[str, float] | None = None
     gradient_steps: int = 0
     transitions: int = 0
@@ -56,6 +58,7 @@ def rows_of(records: list[Record], case_name: str) -> dict[str, Row]:
         row.peer, row.version, row.settings = record["peer"], record["version"], record["settings"]
         row.rates += record["transitions_per_s"]
         row.cpu_rates += [record["transitions"] / max(s, 1e-9) for s in record["cpu_s"]]
+        row.limits += [1e9 * limit for limit in record["limit_gflops"]]
         row.transitions, row.gradient_steps = record["transitions"], record["gradient_steps"]
         row.rss_mb = max(row.rss_mb, record["rss_mb"])
         if record["split"]:
@@ -72,9 +75,13 @@ def ratio(rows: dict[str, Row], key: str) -> float | None:
     return rows[FUSED].median / rows[key].median
 
 
-def share(row: Row, work: float, peak: float) -> float | None:
-    """Return the share of `peak` FLOP/s that the median rate needs at `work` FLOPs a transition."""
-    return row.median * work / peak if row.rates and peak > 0 else None
+def share(row: Row, work: float) -> float | None:
+    """Return the median share of the limit beside each update that its rate needs at `work` FLOPs a transition."""
+    if not row.rates:
+        return None
+    return statistics.median(
+        rate * work / limit for rate, limit in zip(row.rates, row.limits, strict=True)
+    )
 
 
 def fastest(rows: dict[str, Row], keys: tuple[str, ...]) -> Row | None:
@@ -87,7 +94,7 @@ def thousands(rate: float) -> str:
     return f"{rate / 1000:,.1f}k" if rate < 100_000 else f"{rate / 1000:,.0f}k"
 
 
-def markdown(rows: dict[str, Row], work: float, peak: float) -> list[str]:
+def markdown(rows: dict[str, Row], work: float) -> list[str]:
     """Return the lines of one case's table, fastest first, failures last."""
     lines = [
         "| | version | transitions/s | spread | ours fused is | of the limit | a CPU second | env | inference "
@@ -97,7 +104,7 @@ def markdown(rows: dict[str, Row], work: float, peak: float) -> list[str]:
     ran = sorted((r for r in rows.values() if r.rates), key=lambda r: -r.median)
     for row in ran:
         times = ratio(rows, row.key)
-        part = share(row, work, peak)
+        part = share(row, work)
         cells = ["", "", "", ""]
         if row.split:
             whole = sum(row.split.values())

@@ -102,9 +102,11 @@ class Meter:
         self._world_steps = self._gradient_steps = 0
         self._began = self._learning = 0.0
         self._early_advantages_s = self._cpu = 0.0
+        self._limit = 0.0
 
     def start(self) -> None:
         """An update begins with its rollout."""
+        self._limit = self._limit or limit_gflops(self.case.threads)
         self._env_s = self._advantages_s = self._early_advantages_s = self._learning = 0.0
         self._world_steps = self._gradient_steps = 0
         self._cpu = time.process_time()
@@ -139,6 +141,8 @@ class Meter:
                 "gradient_steps": did[1],
             }
         )
+        before, self._limit = self._limit, limit_gflops(case.threads)
+        self.rows[-1]["limit"] = (before + self._limit) / 2
 
     def count_gradient_step(self, *_: Any) -> None:
         """One more optimiser step was made."""
@@ -211,6 +215,7 @@ class Meter:
             "seconds": [row["seconds"] for row in rows],
             "cpu_s": [row["cpu"] for row in rows],
             "warmup_s": sum(row["seconds"] for row in self.rows[: self.case.warmup]),
+            "limit_gflops": [row["limit"] for row in rows],
             "split": {p: statistics.median(r[p] for r in rows) for p in parts} if split else None,
             "transitions": self.case.transitions,
             "gradient_steps": int(rows[0]["gradient_steps"]),
@@ -221,6 +226,13 @@ class Meter:
             **more,
         }
         print("\n" + json.dumps(line), flush=True)
+
+
+def limit_gflops(threads: int) -> float:
+    """Return the multiply-add limit of this moment: the host of a virtual machine takes and gives by the second."""
+    from holdfast.learn.fused_bench import peak_gflops
+
+    return peak_gflops(threads, seconds=0.03, tries=3)
 
 
 def peak_memory_mb() -> float:
