@@ -4,6 +4,7 @@
     .venv-bench/bin/python bench/run.py --quick               a smoke run: one small case, one repeat
     .venv-bench/bin/python bench/run.py --only fused,sb3      some contenders or parts
     .venv-bench/bin/python bench/run.py --cases 64x64/1024/2  some cases: hidden/minibatch/threads
+    .venv-bench/bin/python bench/run.py --more                what results.jsonl lacks, in a later sitting
     .venv-bench/bin/python bench/run.py --render              the tables anew from bench/results.jsonl
 
 In each case all contenders take turns, each in a process of its own, and this is repeated; the machine's
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,7 @@ def main() -> None:
     parser.add_argument("--cases", default="", help=f"of {', '.join(CASES)}")
     parser.add_argument("--repeats", type=int, default=0, help="turns of all contenders (3)")
     parser.add_argument("--games", type=int, default=0, help="games of 25 fish (64)")
+    parser.add_argument("--more", action="store_true", help="keep results.jsonl, add what it lacks")
     parser.add_argument("--render", action="store_true", help="only write the tables anew")
     options = parser.parse_args()
     only = options.only.split(",") if options.only else [*CONTENDERS, *PARTS]
@@ -75,11 +78,13 @@ def main() -> None:
     repeats = options.repeats or (1 if options.quick else 3)
     games = options.games or (8 if options.quick else 64)
     log = HERE / "results.jsonl"
-    if options.render:
+    lines: list[dict[str, Any]] = []
+    if options.render or (options.more and log.exists()):
         lines = [json.loads(line) for line in log.read_text().splitlines()]
-    else:
-        lines = [{"about": describe(options.quick, repeats, games)}]
-        for line in measure(only, cases, repeats, games, options.quick):
+    if not options.render:
+        held = list(lines)
+        lines.append({"about": describe(options.quick, repeats, games)})
+        for line in measure(only, cases, repeats, games, options.quick, held):
             lines.append(line)
             log.write_text("".join(json.dumps(one) + "\n" for one in lines))
             (HERE / "RESULTS.md").write_text(report(lines))
@@ -89,14 +94,24 @@ def main() -> None:
     print(text)
 
 
-def measure(only: list[str], cases: list[str], repeats: int, games: int, quick: bool) -> Any:
-    """Yield a line for everything measured, in the order of measuring."""
+def measure(
+    only: list[str],
+    cases: list[str],
+    repeats: int,
+    games: int,
+    quick: bool,
+    held: list[dict[str, Any]],
+) -> Any:
+    """Yield a line for everything measured that `held` lacks, in the order of measuring."""
     missing: dict[str, str] = {}
+    done = Counter((line["key"], line["case_name"]) for line in held if "key" in line)
     contenders = [key for key in CONTENDERS if key in only]
     for name in cases if contenders else []:
         hidden, minibatch, threads = parse(name)
         for repeat in range(repeats):
             for key in contenders:
+                if repeat < done[key, name]:
+                    continue
                 if key in missing:
                     yield {"key": key, "case_name": name, "failed": missing[key]}
                     continue
@@ -123,7 +138,8 @@ def measure(only: list[str], cases: list[str], repeats: int, games: int, quick: 
             raise RuntimeError(record["failed"])
         return record
 
-    for part in (p for p in PARTS if p in only):
+    parted = {line["part"] for line in held if "part" in line}
+    for part in (p for p in PARTS if p in only and p not in parted):
         say(part)
         verdict = ""
         try:
@@ -220,6 +236,11 @@ def describe(quick: bool, repeats: int, games: int) -> dict[str, Any]:
     }
 
 
+def busy(about: dict[str, Any]) -> bool:
+    """Return whether others used the machine when a sitting began."""
+    return bool(about["load"][0] > about["cores"] / 2)
+
+
 def limits_of(records: list[dict[str, Any]]) -> dict[int, list[float]]:
     """Return all measured limits in GFLOP/s by thread count."""
     limits: dict[int, list[float]] = {}
@@ -232,32 +253,36 @@ def report(lines: list[dict[str, Any]]) -> str:
     """Return RESULTS.md from all lines."""
     from holdfast.learn.fused_bench import bench_spec, transition_flops
 
-    about = lines[0]["about"]
-    ended = next((line for line in lines if "ended" in line), None)
+    sittings = [line["about"] for line in lines if "about" in line]
+    ends = [line for line in lines if "ended" in line]
+    about = sittings[0]
     records = [line for line in lines if "key" in line]
-    load = ", ".join(f"{x:.1f}" for x in about["load"])
     out = ["# Bench results", ""]
     if about["quick"]:
         out += [
             "**A smoke run (`--quick`): it shows that everything runs. The figures mean little.**",
             "",
         ]
-    if about["load"][0] > about["cores"] / 2:
+    if any(busy(sitting) for sitting in sittings):
         out += [
-            f"**The machine was busy (load {load} on {about['cores']} cores when this began): "
+            f"**The machine was busy (load on {about['cores']} cores when this began: below): "
             "ratios are distorted, the bars below are not judged by this run.**",
             "",
         ]
-    if ended is None:
+    if "ended" not in lines[-1]:
         out += ["**This run has not ended (or was cut off).**", ""]
     out += [
         f"- {about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB; {about['system']}",
         f"- Python {about['python']}; "
         + ", ".join(f"{k} {v}" for k, v in about["versions"].items()),
-        f"- commit {about['commit']}; `{about['command']}`; began {about['began']}, load {load}"
-        + (f"; ended {ended['ended']}, load {ended['load'][0]:.1f}" if ended else ""),
+        *(
+            f"- commit {s['commit']}; `{s['command']}`; began {s['began']}, load "
+            + ", ".join(f"{x:.1f}" for x in s["load"])
+            for s in sittings
+        ),
+        *(f"- ended {end['ended']}, load {end['load'][0]:.1f}" for end in ends[-1:]),
         f"- shoal, {about['games']} games x 25 fish, 11 observations, 128 steps, 5 epochs, "
-        f"{about['repeats']} interleaved repeat(s), each contender in a process of its own, one warm-up update",
+        "interleaved repeats, each contender in a process of its own, one warm-up update",
         "- every adapter counts its world steps and gradient steps and fails unless both are as asked",
         "- transitions/s: median over all timed updates; spread: slowest to fastest. 'ours fused is': "
         "how many times faster ours fused is. A CPU second: transitions by processor time of all threads, "
@@ -278,10 +303,11 @@ def report(lines: list[dict[str, Any]]) -> str:
     shares: dict[str, float | None] = {}
     for name, rows in cases.items():
         hidden, minibatch, threads = parse(name)
+        turns = max(Counter(r["key"] for r in records if r["case_name"] == name).values())
         work = transition_flops(bench_spec(hidden), 5)
         out += [
             "",
-            f"## {'x'.join(map(str, hidden))} tanh, minibatch {minibatch}, {threads} thread(s)",
+            f"## {'x'.join(map(str, hidden))} tanh, minibatch {minibatch}, {threads} thread(s), {turns} repeat(s)",
             "",
         ]
         out += table.markdown(rows, work)
@@ -362,8 +388,8 @@ def draw(lines: list[dict[str, Any]], path: Path) -> None:
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
     about = lines[0]["about"]
-    busy = ", busy machine" if about["load"][0] > about["cores"] / 2 else ""
-    figure.suptitle(f"PPO on the shoal world, {about['cpu']}{busy}", fontsize=11)
+    note = ", busy machine" if busy(about) else ""
+    figure.suptitle(f"PPO on the shoal world, {about['cpu']}{note}", fontsize=11)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

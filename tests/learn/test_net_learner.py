@@ -15,6 +15,7 @@ from holdfast.errors import ConfigError, StorageError
 from holdfast.learn import net_learner
 from holdfast.learn.learner import Anchor, Learner, make_learner
 from holdfast.learn.net_learner import NetLearner
+from holdfast.learn.pixels import MIDDLE, SPREAD
 from holdfast.learn.ppo import TorchLearner
 from holdfast.learn.spec import NetSpec
 from holdfast.records import Rollout
@@ -88,6 +89,11 @@ class Deques:
         return np.stack([np.stack(held) for held in self.held]).reshape(SLOTS, self.size, 36, 36)
 
 
+def seen(pictures: np.ndarray) -> torch.Tensor:
+    """What a network reads of bytes."""
+    return torch.from_numpy((pictures - np.float32(MIDDLE)) / np.float32(SPREAD)).float()
+
+
 def test_acting_sees_the_stacks_of_a_deque_across_rollouts() -> None:
     one = spec(stack=4)
     who, game, deques = learner(one, steps=5), game_for(one), Deques(4)
@@ -97,7 +103,7 @@ def test_acting_sees_the_stacks_of_a_deque_across_rollouts() -> None:
     for _ in range(4):
         collect(who, game, rollout)
         for t in range(5):
-            stacks = torch.from_numpy(deques.push(rollout.obs[t], begun) / 255).float()
+            stacks = seen(deques.push(rollout.obs[t], begun))
             _, value = naive_forward(parameters, stacks)
             np.testing.assert_allclose(rollout.values[t], value, atol=1e-5)
             begun = rollout.terminations[t] | rollout.truncations[t]
@@ -122,7 +128,7 @@ def test_the_last_picture_of_a_cut_episode_is_valued_with_the_stack_before_it() 
         deques.push(rollout.obs[t], begun)
         for n in np.flatnonzero(rollout.truncations[t]):
             stack = [*deques.held[n], game.lasts[t][n]][-3:]
-            pictures = torch.from_numpy(np.stack(stack).reshape(1, 3, 36, 36) / 255).float()
+            pictures = seen(np.stack(stack).reshape(1, 3, 36, 36))
             _, value = naive_forward(parameters, pictures)
             assert rollout.final_values[t, n] == pytest.approx(float(value), abs=1e-5)
             checked += 1
@@ -154,7 +160,7 @@ def test_a_ppo_update_from_pictures_is_plain_autograd_on_stacks() -> None:
     def flat(x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x.reshape(72, *x.shape[2:])[rows])
 
-    pictures = flat(np.stack(stacks)).float() / 255
+    pictures = seen(flat(np.stack(stacks)).numpy())
     head, value = naive_forward(begin, pictures)
     logs = torch.log_softmax(head, 1)
     log_prob = logs.gather(1, flat(rollout.actions).long()[:, None])[:, 0]

@@ -14,7 +14,7 @@ from torch.nn import functional
 from holdfast.errors import ConfigError
 from holdfast.learn.nets import ActorCritic
 from holdfast.learn.options import LearnerConfig
-from holdfast.learn.pixels import BLOCK, View
+from holdfast.learn.pixels import BLOCK, MIDDLE, SPREAD, View
 from holdfast.learn.spec import NetSpec, spec_from
 from holdfast.worlds.mario.frames import Stacker, stack_rows
 
@@ -48,7 +48,7 @@ def test_a_stack_is_what_the_world_says_it_is(trunk: str) -> None:
     for t in range(steps):
         inputs = view.empty(slots)
         view.fill(frames, begun, np.full(slots, t), np.arange(slots), inputs)
-        seen = blocks_back(view, inputs) * 255
+        seen = blocks_back(view, inputs) * SPREAD + MIDDLE
         pictures = frames.reshape(steps, slots, 84, 84)
         expected = np.stack([pictures[rows[t, n], n] for n in range(slots)])
         np.testing.assert_allclose(seen, expected, atol=1e-4)
@@ -66,7 +66,7 @@ def test_blocks_give_the_convolution_of_the_picture(trunk: str) -> None:
     ours = net.trunk.stem(torch.from_numpy(inputs).permute(0, 3, 1, 2))
     stack = frames.reshape(2, 5, 47, 52, 2).transpose(1, 0, 4, 2, 3).reshape(5, 4, 47, 52)
     plain = functional.conv2d(
-        torch.from_numpy(stack / 255).float(),
+        torch.from_numpy((stack - MIDDLE) / SPREAD).float(),
         net.trunk.stem.weight,
         net.trunk.stem.bias,
         stride=BLOCK[trunk],
@@ -102,11 +102,14 @@ def test_the_first_policy_is_nearly_uniform_and_its_values_are_of_ordinary_size(
     assert float(value.abs().max()) < 20.0
 
 
-def test_bytes_and_their_floats_over_255_look_the_same() -> None:
+def test_bytes_are_centred_and_floats_are_left_alone() -> None:
     frames = np.random.default_rng(3).integers(0, 256, (3, 2, 36 * 36), np.uint8)
     begun, rows, slots = np.zeros((3, 2), bool), np.array([2, 2]), np.arange(2)
     seen = []
-    for pixel, source in (("uint8", frames), ("float32", (frames / 255).astype(np.float32))):
+    for pixel, source in (
+        ("uint8", frames),
+        ("float32", ((frames - MIDDLE) / SPREAD).astype(np.float32)),
+    ):
         view = View(spec(pixel=pixel))
         seen.append(view.empty(2))
         view.fill(source, begun, rows, slots, seen[-1])

@@ -100,7 +100,7 @@ class LearnerConfig:
     normalise_advantages: bool = True
     """Shift and scale the advantages of every minibatch (V-trace never does)."""
     normalise_obs: bool = False
-    """Shift and scale observations by running statistics; pictures are divided by 255 instead."""
+    """Shift and scale observations by running statistics; pictures of bytes are centred instead."""
     normalise_rewards: bool = False
     """Divide rewards by the running deviation of the discounted return."""
     net: Literal["auto", "mlp", "small", "nature", "impala", "big"] = "auto"

@@ -25,6 +25,9 @@ from holdfast.learn.spec import NetSpec
 from holdfast.records import F32, Array, Bools
 
 Longs = npt.NDArray[np.int64]
+MIDDLE, SPREAD = 128.0, 40.0
+"""What the network reads of a byte is (byte - MIDDLE) / SPREAD. A figure differs from its background by a tenth of the
+range: over 255, without the shift, the first layer would see little but the background's grey."""
 BLOCK = {"small": 6, "nature": 4, "impala": 1, "big": 1}
 """Side of the blocks that the first layer of a network reads."""
 
@@ -39,6 +42,7 @@ def _filler(side: int) -> Callable[..., None]:
         rows: Longs,
         slots: Longs,
         stack: int,
+        middle: np.float32,
         scale: np.float32,
         out: F32,
     ) -> None:
@@ -55,8 +59,8 @@ def _filler(side: int) -> Callable[..., None]:
                             for i in range(side):
                                 for j in range(side):
                                     out[b, y, x, at + i * side + j] = (
-                                        frame[y * side + i, x * side + j, c] * scale
-                                    )
+                                        frame[y * side + i, x * side + j, c] - middle
+                                    ) * scale
                 if row > 0 and not begun[row, slot]:
                     row -= 1
 
@@ -79,7 +83,8 @@ class View:
             width // self.block,
             spec.stack * channels * self.block**2,
         )
-        self.scale = np.float32(1 / 255 if spec.pixel == "uint8" else 1.0)
+        middle, spread = (MIDDLE, SPREAD) if spec.pixel == "uint8" else (0.0, 1.0)
+        self.middle, self.scale = np.float32(middle), np.float32(1 / spread)
         self._fill = FILL[self.block]
 
     def empty(self, count: int) -> F32:
@@ -89,7 +94,7 @@ class View:
     def fill(self, frames: Array, begun: Bools, rows: Longs, slots: Longs, out: F32) -> None:
         """Write the stacks that end at row `rows[b]` of slot `slots[b]` of `frames [R, N, D]`."""
         pictures = frames.reshape(*frames.shape[:2], *self.picture)
-        self._fill(pictures, begun, rows, slots, self.stack, self.scale, out)
+        self._fill(pictures, begun, rows, slots, self.stack, self.middle, self.scale, out)
 
     def floats(self) -> int:
         """Return how many numbers one stack has."""

@@ -46,7 +46,7 @@ class NetSpec:
     picture: tuple[int, ...] = ()
     """Height, width and channels of one frame; empty for flat observations."""
     pixel: Literal["uint8", "float32"] = "uint8"
-    """Type of a frame's numbers; uint8 is divided by 255 before the network."""
+    """Type of a frame's numbers; uint8 is centred before the network (`learn.pixels.MIDDLE`, `SPREAD`)."""
     stack: int = 1
     """Frames that the network sees at once, the newest last."""
     memory: Memory = "none"
