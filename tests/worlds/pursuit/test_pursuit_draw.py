@@ -89,3 +89,18 @@ def test_several_films_stand_side_by_side(traces):
     picture = next(film.pictures(size=360))
     assert picture.shape[1] == 360
     assert film.length == max(len(trace.poses) for trace in traces) + HOLD
+
+
+def test_inner_walls_are_drawn_where_the_lidar_sees_them():
+    dark = []
+    for walls in ("none", "corridor"):
+        world = PursuitWorld(games=1, walls=walls, partial_obs=True, max_steps=2)
+        film = Film(
+            record(world, Scripted("greedy", "pursuer"), Scripted("flee", "evader"), seed=0)
+        )
+        picture = next(film.pictures(size=400))
+        dark.append((picture.max(axis=2) < 150).sum(axis=0))
+    columns = np.flatnonzero(dark[1] - dark[0] > 150)
+    assert 2 <= len(columns) <= 8
+    gap = (columns.max() - columns.min()) / 400
+    assert gap == pytest.approx(4 / 20, abs=0.03)

@@ -20,7 +20,7 @@ from holdfast.records import F32, F64, Array, Episode
 from holdfast.store.media import Image, checked_path, write_film
 from holdfast.worlds.camera import RATE, shown
 from holdfast.worlds.paint import arrow, path, ring, text_width, wedge, write
-from holdfast.worlds.pursuit.layout import ROLES
+from holdfast.worlds.pursuit.layout import ROLES, inner_walls
 from holdfast.worlds.pursuit.options import PursuitOptions
 from holdfast.worlds.pursuit.policies import Policy
 from holdfast.worlds.pursuit.world import PursuitWorld
@@ -252,6 +252,9 @@ class Panel:
         corners = [(self.left, self.top), (right, self.top), (right, bottom), (self.left, bottom)]
         walls = np.array([*corners, corners[0]], np.float64)
         path(image, walls, max(1.4 * unit, 1.0), _colour(INK), 1.0)
+        for ends in inner_walls(self.trace.options).reshape(-1, 2, 2):
+            line = np.stack(self.place(ends[:, 0], ends[:, 1]), axis=1)
+            path(image, line, max(1.4 * unit, 1.0), _colour(INK), 1.0)
         for me, colour in enumerate(COLOURS):
             px, py = self.place(*self.trace.poses[0][me, :2].tolist())
             ring(image, px, py, 4.0 * unit, 1.6 * unit, _colour(colour), 1.0, 0)

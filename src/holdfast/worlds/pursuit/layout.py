@@ -232,6 +232,14 @@ VALUES = (
 """What `set_value` turns while the world runs."""
 
 
+def inner_walls(o: PursuitOptions) -> Array:
+    """Return `[n, 4]`: the ends x, y, x, y of the inner walls as the lidar sees them."""
+    # The original's lidar measures from the corner although the arena is centred (defect D1).
+    corner = np.zeros(2) if o.legacy_lidar else np.array([o.arena_width, o.arena_height]) / 2
+    ends: Array = np.array(SEGMENTS[o.walls], np.float64).reshape(-1, 4) - np.tile(corner, 2)
+    return ends
+
+
 def fill_params(row: Any, o: PursuitOptions) -> None:
     """Write the options into one record of parameters."""
     for name in PARAMS.names or ():
@@ -247,12 +255,9 @@ def fill_params(row: Any, o: PursuitOptions) -> None:
     row["guarded"] = [o.safety in (role, "both") for role in ROLES]
     row["correct"] = o.safety_method != "observe"
     row["continuous"] = o.safety_method == "ctcbf"
-    segments = SEGMENTS[o.walls]
+    segments = inner_walls(o)
     row["n_segments"] = len(segments)
-    # The original's lidar measures from the corner although the arena is centred (defect D1).
-    corner = np.zeros(2) if o.legacy_lidar else np.array([o.arena_width, o.arena_height]) / 2
-    for k, ends in enumerate(segments):
-        row["segments"][k] = np.array(ends) - np.tile(corner, 2)
+    row["segments"][: len(segments)] = segments
     row["needs_visible"] = o.mode == "masked" or o.w_search != 0
     row["needs_los"] = (
         row["needs_visible"]
