@@ -34,6 +34,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / "bench"))
 sys.path.insert(0, str(HERE))
 
 import parts  # noqa: E402
+import picture  # noqa: E402
 import table  # noqa: E402
 
 CONTENDERS = {
@@ -90,7 +91,7 @@ def main() -> None:
             (HERE / "RESULTS.md").write_text(report(lines))
     text = report(lines)
     (HERE / "RESULTS.md").write_text(text)
-    draw(lines, HERE / "results.png")
+    picture.draw(lines, HERE / "results.png", any(busy(s) for s in sittings_of(lines)))
     print(text)
 
 
@@ -236,6 +237,11 @@ def describe(quick: bool, repeats: int, games: int) -> dict[str, Any]:
     }
 
 
+def sittings_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what is known of every sitting in which the lines were measured."""
+    return [line["about"] for line in lines if "about" in line]
+
+
 def busy(about: dict[str, Any]) -> bool:
     """Return whether others used the machine when a sitting began."""
     return bool(about["load"][0] > about["cores"] / 2)
@@ -253,7 +259,7 @@ def report(lines: list[dict[str, Any]]) -> str:
     """Return RESULTS.md from all lines."""
     from holdfast.learn.fused_bench import bench_spec, transition_flops
 
-    sittings = [line["about"] for line in lines if "about" in line]
+    sittings = sittings_of(lines)
     ends = [line for line in lines if "ended" in line]
     about = sittings[0]
     records = [line for line in lines if "key" in line]
@@ -344,54 +350,6 @@ def report(lines: list[dict[str, Any]]) -> str:
 
 
 TITLES = ("Worlds alone", "Advantages", "Checkpoints", "Start-up", "Growth (64x64, minibatch 1024)")
-
-
-def draw(lines: list[dict[str, Any]], path: Path) -> None:
-    """Draw the medians of all cases as bars, ours in colour."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    records = [line for line in lines if "key" in line]
-    names = list(dict.fromkeys(r["case_name"] for r in records))
-    if not names:
-        return
-    columns = min(2, len(names))
-    height = -(-len(names) // columns)
-    figure, axes = pyplot.subplots(
-        height, columns, figsize=(6.5 * columns, 3.6 * height), squeeze=False
-    )
-    for axis in axes.flat[len(names) :]:
-        axis.axis("off")
-    for axis, name in zip(axes.flat, names, strict=False):
-        rows = [row for row in table.rows_of(records, name).values() if row.rates]
-        rows.sort(key=lambda row: row.median)
-        medians = [row.median / 1000 for row in rows]
-        low = [m - min(row.rates) / 1000 for m, row in zip(medians, rows, strict=True)]
-        high = [max(row.rates) / 1000 - m for m, row in zip(medians, rows, strict=True)]
-        colours = [
-            "#d1495b"
-            if row.key.startswith(("fused", "torch")) and row.peer.startswith("ours")
-            else "#8d99ae"
-            for row in rows
-        ]
-        axis.barh(
-            [row.peer for row in rows], medians, xerr=[low, high], color=colours, ecolor="#444"
-        )
-        for k, m in enumerate(medians):
-            axis.annotate(f" {m:,.0f}k", (m + high[k], k), va="center", fontsize=8)
-        hidden, minibatch, threads = name.split("/")
-        axis.set_title(f"{hidden}, minibatch {minibatch}, {threads} thread(s)", fontsize=10)
-        axis.set_xlabel("thousand transitions/s (median, slowest to fastest)", fontsize=8)
-        axis.margins(x=0.15)
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-    about = lines[0]["about"]
-    note = ", busy machine" if busy(about) else ""
-    figure.suptitle(f"PPO on the shoal world, {about['cpu']}{note}", fontsize=11)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
 
 
 def say(text: str) -> None:
