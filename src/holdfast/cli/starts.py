@@ -21,14 +21,6 @@ ACTIONS = {
     "show": "say what a file of starts holds",
     "worst": "show the worst starts of a run's evaluations",
 }
-LAW = (
-    "escape_boost_speed",
-    "escape_jitter",
-    "spawn_jitter",
-    "pre_roll_angle_jitter",
-    "pre_roll_speed_jitter",
-)
-"""World values on which a start depends; the first two concern the fish only."""
 DRAWN, TRIES = 64, 1000
 """Starts that `draw` makes without --count, and how often it draws 64 to find them."""
 
@@ -88,7 +80,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 def mine(args: argparse.Namespace) -> dict[str, Any]:
     """Write a file of starts from a run's training episodes, or from its evaluations if so asked."""
     from holdfast.errors import ConfigError
-    from holdfast.probes import mining
+    from holdfast.probes import mining, played
     from holdfast.store.journal import read_lines
     from holdfast.view.progress import Progress
     from holdfast.worlds.shoal.starts import write_starts
@@ -105,11 +97,11 @@ def mine(args: argparse.Namespace) -> dict[str, Any]:
         )
         probes = list(read_lines(directory.path / "evals.jsonl"))
         episodes = [one for line in probes for one in mining.from_probe(line)]
-        options_of, several = _probe_options(config, probes)
+        options_of, several = played.in_probes(config, probes)
         origin = f"{mining.EVALUATION}{directory.name}"
     else:
         episodes = mining.from_training(read_lines(directory.path / "episodes.jsonl"))
-        options_of, several = _training_options(args, config, directory.path)
+        options_of, several = played.in_training(config, directory.path, args.hold)
         origin = f"training of {directory.name}"
     hold = _hold(args, "predator" if several else "all")
     chosen = mining.choose(episodes, wanted)
@@ -326,59 +318,6 @@ def _shoal_run(args: argparse.Namespace, done: str) -> tuple[Any, Any]:
             f"{directory.name} is a run in {config.world.name}; only shoal is {done}."
         )
     return directory, config
-
-
-def _training_options(args: argparse.Namespace, config: Any, run: Path) -> tuple[Any, bool]:
-    """Return the options in use when an episode began (None: not sure), and whether fish numbers differ."""
-    from dataclasses import replace
-
-    from holdfast.loop import make_plan
-    from holdfast.probes.mining import began_in
-    from holdfast.store.journal import read_lines
-
-    options = config.world.options
-    plan = make_plan(config, options.games * options.fish)
-    several = len({phase.options.fish for phase in plan.phases}) > 1
-    names = LAW[2:] if _hold(args, "predator" if several else "all") == "predator" else LAW
-    values = {
-        int(line["update"]): {
-            name: line[f"world/{name}"] for name in names if f"world/{name}" in line
-        }
-        for line in read_lines(run / "metrics.jsonl")
-    }
-
-    def options_of(one: Found) -> Any:
-        phase = plan.phase(one.update)
-        first = phase.first
-        for earlier in reversed(plan.phases[: phase.index]):
-            if earlier.options != phase.options:  # the world was built anew after it
-                break
-            first = earlier.first
-        updates = began_in(one, phase.learner.steps, first)
-        made = {replace(phase.options, **values.get(max(u, first), {})) for u in updates}
-        # Whether the guards' values held already at the first reset of a world is not recorded.
-        made |= {phase.options} if updates[0] < first else set()
-        return made.pop() if len(made) == 1 else None
-
-    return options_of, several
-
-
-def _probe_options(config: Any, probes: list[dict[str, Any]]) -> tuple[Any, bool]:
-    """Return the options that an evaluated episode was played with, and whether training has other fish."""
-    from dataclasses import replace
-
-    from holdfast.loop import make_plan
-    from holdfast.probes import shoal
-    from holdfast.run import probe_spec
-
-    spec = probe_spec(config)
-    values = {int(p["update"]): (p.get("detail") or {}).get("values") or {} for p in probes}
-
-    def options_of(one: Found) -> Any:
-        return shoal.prepare(replace(spec.options, **values[one.update]), spec.protocol)
-
-    fish = shoal.prepare(spec.options, spec.protocol).fish
-    return options_of, any(p.options.fish != fish for p in make_plan(config, 1).phases)
 
 
 def _records(starts: list[Start], chosen: Any) -> list[dict[str, float]]:
