@@ -24,7 +24,7 @@ from holdfast.learn.fused_simd import fill, fma, load, splat, store, tanh, upper
 ROWS = 6
 WIDE = 16
 LINEAR, TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD, SET = range(7)
-"""What becomes of a finished tile: + bias [and activation]; times the slope of the activation whose
+"""What becomes of a product: + bias [and activation]; times the slope of the activation whose
 output C holds; or added to C; or written to C."""
 
 ZERO = np.float32(0.0)
@@ -33,10 +33,8 @@ ONE = np.float32(1.0)
 
 @kernel
 def _finish(v, at, bias, mode):
-    """Store one finished vector at `at` as `mode` says."""
-    if mode == TANH:
-        store(at, tanh(v + load(bias)))
-    elif mode == TANH_SLOPE:
+    """Store one finished vector at `at` as `mode` (not TANH: see `_tanh_rows`) says."""
+    if mode == TANH_SLOPE:
         h = load(at)
         store(at, v - v * (h * h))
     elif mode == LINEAR:
@@ -49,6 +47,17 @@ def _finish(v, at, bias, mode):
         store(at, load(at) + v)
     else:
         store(at, v)
+
+
+@kernel
+def _tanh_rows(at, row, columns):
+    """Replace six rows by their hyperbolic tangents.
+
+    In a loop of its own, because inside a tile the accumulators leave no registers to overlap them in.
+    """
+    for r in range(ROWS):
+        for k in range(at + r * row, at + r * row + 4 * columns, 32):
+            store(k, tanh(load(k)))
 
 
 @kernel
@@ -144,28 +153,35 @@ def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
     Packed: tiles of 16 columns (a last one of 8 if need be), each `[depth, 16]`, one after another.
     """
     wide = columns // WIDE * WIDE
+    finish = LINEAR if mode == TANH else mode
     # A panel that fits the first-level cache stays there while the rows pass; a small B stays whole.
     if depth * columns <= 6144:
         for r in range(0, rows, ROWS):
             b = packed
             for j in range(0, wide, WIDE):
                 _tile16(a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                        bias + 4 * j, mode)  # fmt: skip
+                        bias + 4 * j, finish)  # fmt: skip
                 b += 64 * depth
             if wide < columns:
                 _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
-                       bias + 4 * wide, mode)  # fmt: skip
+                       bias + 4 * wide, finish)  # fmt: skip
+            if mode == TANH:
+                _tanh_rows(c + r * c_row, c_row, columns)
         return
     for j in range(0, wide, WIDE):
         b = packed + 4 * j * depth
         for r in range(0, rows, ROWS):
             _tile16(a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                    bias + 4 * j, mode)  # fmt: skip
+                    bias + 4 * j, finish)  # fmt: skip
+            if mode == TANH:
+                _tanh_rows(c + r * c_row + 4 * j, c_row, WIDE)
     if wide < columns:
         b = packed + 4 * wide * depth
         for r in range(0, rows, ROWS):
             _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
-                   bias + 4 * wide, mode)  # fmt: skip
+                   bias + 4 * wide, finish)  # fmt: skip
+            if mode == TANH:
+                _tanh_rows(c + r * c_row + 4 * wide, c_row, 8)
 
 
 @kernel
