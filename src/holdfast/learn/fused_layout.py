@@ -322,6 +322,8 @@ class Layout:
         wide, inputs_wide = columns // WIDE * WIDE, source_columns // WIDE * WIDE
         for name, row, padded in parts:
             width = WIDE if padded < wide else 8
+            if outputs == 1 and not hidden:
+                width = 1  # `single_product`
             tile, lane = padded // WIDE * WIDE, padded % WIDE
             self._rows.append(
                 (

@@ -19,7 +19,19 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_simd import fill, fma, load, splat, store, tanh, upper_of, where_less
+from holdfast.learn.fused_simd import (
+    fill,
+    fma,
+    load,
+    peek,
+    poke,
+    splat,
+    store,
+    tanh,
+    total,
+    upper_of,
+    where_less,
+)
 
 ROWS = 6
 WIDE = 16
@@ -182,6 +194,30 @@ def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
                    bias + 4 * wide, finish)  # fmt: skip
             if mode == TANH:
                 _tanh_rows(c + r * c_row + 4 * wide, c_row, 8)
+
+
+@kernel
+def single_product(a, a_row, rows, b, depth, c, c_row, bias):
+    """`product` of a linear layer with one output: C[rows, 0] = A[rows, depth] @ B[depth] + bias.
+
+    B is padded with zeros to whole vectors, and so may A be with anything finite. As in `product`, the other
+    columns of C receive their bias.
+    """
+    rest, own = load(bias), peek(bias)
+    for r in range(0, rows, 3):
+        at, to = a + r * a_row, c + r * c_row
+        s = t = u = fill(ZERO)
+        for k in range(0, 4 * depth, 32):
+            w = load(b + k)
+            s = fma(load(at + k), w, s)
+            t = fma(load(at + a_row + k), w, t)
+            u = fma(load(at + 2 * a_row + k), w, u)
+        store(to, rest)
+        store(to + c_row, rest)
+        store(to + 2 * c_row, rest)
+        poke(to, own + total(s))
+        poke(to + c_row, own + total(t))
+        poke(to + 2 * c_row, own + total(u))
 
 
 @kernel
