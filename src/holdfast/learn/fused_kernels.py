@@ -211,37 +211,44 @@ def _lane(
 @kernel
 def _standardise(advantages, order, wanted):
     """Return (mean, 1 / (std + 1e-8)) of a minibatch's advantages, or (0, 1) if not wanted."""
-    if not wanted or order.size < 2:
+    count = order.size
+    if not wanted or count < 2:
         return ZERO, ONE
+    # One pass, relative to the first of them: no sample is further from the mean than sqrt(count) deviations, so
+    # the difference of sums below costs at most a factor of `count` of float64's 1e-16.
+    first = np.float64(advantages[order[0]])
     # Two chains of additions, because one would wait for itself.
-    s, t = 0.0, 0.0
-    for k in range(0, order.size - 1, 2):
-        s += advantages[order[k]]
-        t += advantages[order[k + 1]]
-    if order.size % 2:
-        s += advantages[order[-1]]
-    mean = (s + t) / order.size
-    s, t = 0.0, 0.0
-    for k in range(0, order.size - 1, 2):
-        s += (advantages[order[k]] - mean) ** 2
-        t += (advantages[order[k + 1]] - mean) ** 2
-    if order.size % 2:
-        s += (advantages[order[-1]] - mean) ** 2
-    return np.float32(mean), np.float32(1.0 / (math.sqrt((s + t) / (order.size - 1)) + 1e-8))
+    s = t = squares = others = 0.0
+    for k in range(0, count - 1, 2):
+        x, y = advantages[order[k]] - first, advantages[order[k + 1]] - first
+        s += x
+        t += y
+        squares += x * x
+        others += y * y
+    if count % 2:
+        x = advantages[order[-1]] - first
+        s += x
+        squares += x * x
+    away = (s + t) / count
+    variance = (squares + others - count * away * away) / (count - 1)
+    if variance < 0.0:
+        variance = 0.0
+    return np.float32(first + away), np.float32(1.0 / (math.sqrt(variance) + 1e-8))
 
 
 @kernel
 def update(
     thread, threads, plans, layers, rows, cuts, segments, options,
     theta, m, v, grad, squares, anchor, fisher, packed, grads, work,
-    obs, actions, log_probs, values, advantages, returns, records, order, borders,
+    obs, actions, log_probs, values, advantages, returns, records, order, borders, moments,
     lane_sums, sync, out,
 ):  # fmt: skip
     """Make all gradient steps; return 0, or 1 when the call was aborted.
 
     `actions [n, K]` are float32 whatever their bits mean, `records [n, NOTES + K or more]` is scratch (with room for the observations if they are short),
     `order [epochs, S]` are flat positions in the rollout, `borders [M+1]` cut each epoch into
-    minibatches, `out [7]` receives the sums of `OUT` and the number of steps.
+    minibatches, `moments [epochs * M, 2]` is scratch for what `_standardise` says of them, `out [7]` receives the
+    sums of `OUT` and the number of steps.
     """
     plan, settings = plans[0], options[0]
     lanes = grads.shape[0]
@@ -258,13 +265,16 @@ def update(
         samples * thread // threads, samples * (thread + 1) // threads,
         log_probs, advantages, returns, values, actions, obs, records,
     )  # fmt: skip
+    parts = borders.size - 1
+    for k in range(thread, moments.shape[0], threads):
+        batch = order[k // parts, borders[k % parts] : borders[k % parts + 1]]
+        moments[k, 0], moments[k, 1] = _standardise(advantages, batch, settings.normalise > 0)
     if barrier(at_sync, threads):
         return 1
     for epoch in range(order.shape[0]):
-        for b in range(borders.size - 1):
+        for b in range(parts):
             first, count = borders[b], borders[b + 1] - borders[b]
-            batch = order[epoch, first : first + count]
-            mean, scale = _standardise(advantages, batch, settings.normalise > 0)
+            mean, scale = moments[minibatch, 0], moments[minibatch, 1]
             # Whoever is free takes the next lane, so a thread that lost its core holds up one at most.
             # Each thread draws one ticket too many a minibatch, which fixes the first of the next.
             while True:
