@@ -37,7 +37,7 @@ from holdfast.learn.fused_loss import (
     categorical_samples,
     gaussian_rows,
     gaussian_slopes,
-    softmax_rows,
+    softmax_columns,
     softmax_slopes,
     surrogate,
     value_loss,
@@ -118,7 +118,7 @@ def _policy_block(
             grads + plan.grad_log_std, fresh, scratch, column,
         )  # fmt: skip
         return
-    softmax_rows(z, plan.logits_row, e, plan.exps_row, rows, actions, segments, scratch, column)
+    softmax_columns(z, plan.logits_row, e, plan.exps_row, rows, actions, segments, scratch, column)
     sums[ENTROPY] += categorical_samples(rows, segments, scratch, column)
     surrogate(rows, clip, mean, scale, share, scratch, column, sums)
     bonus = np.float32(settings.entropy / count)
