@@ -14,6 +14,7 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_simd import address, fill, fma, load, peek, poke, sqrt, store, total
+from holdfast.learn.fused_transpose import transpose
 
 WEIGHT, BIAS, LOG_STD = range(3)
 """What a row of `theta` is (`fused_layout.ROW`)."""
@@ -67,12 +68,12 @@ def reduce_row(row, lanes, grads, lane_bytes, settings, theta, anchor, fisher, g
 
 
 @kernel
-def adam_row(row, theta, m, v, grad, coefficient, step_size, root):
-    """One step of torch's Adam on one row; `root` is sqrt(1 - beta2^t)."""
+def adam_row(row, theta, m, v, grad, coefficient, step_size, unbias):
+    """One step of torch's Adam on one row; `unbias` is 1 / sqrt(1 - beta2^t)."""
     b1, b2 = np.float32(1.0 - BETA1), np.float32(1.0 - BETA2)
     keep2, eps = np.float32(BETA2), np.float32(EPSILON)
     w1, w2, w3 = fill(b1), fill(b2), fill(keep2)
-    scale, size, bias, e = fill(coefficient), fill(step_size), fill(root), fill(eps)
+    scale, size, bias, e = fill(coefficient), fill(step_size), fill(unbias), fill(eps)
     end = row.theta + row.size
     i = row.theta
     while i + 8 <= end:
@@ -83,7 +84,7 @@ def adam_row(row, theta, m, v, grad, coefficient, step_size, root):
         square = fma(g * g, w2, load(v + o) * w3)
         store(m + o, mean)
         store(v + o, square)
-        store(theta + o, load(theta + o) - size * mean / (sqrt(square) / bias + e))
+        store(theta + o, load(theta + o) - size * mean / fma(sqrt(square), bias, e))
         i += 8
     while i < end:
         o = 4 * i
@@ -95,37 +96,63 @@ def adam_row(row, theta, m, v, grad, coefficient, step_size, root):
         poke(v + o, square1)
         poke(
             theta + o,
-            peek(theta + o) - step_size * mean1 / (np.float32(math.sqrt(square1)) / root + eps),
+            peek(theta + o) - step_size * mean1 / (np.float32(math.sqrt(square1)) * unbias + eps),
         )
         i += 1
 
 
 @kernel
-def pack_row(row, theta, packed):
-    """Copy one row of `theta` to where the tiles read it."""
+def _pack_forward(row, theta, packed):
+    """Copy one row of `theta` to where forward products read it."""
     at = theta + 4 * row.theta
     to = packed + row.forward
-    if row.kind == BIAS:
-        copy_row(at, row.size, to)
-    elif row.kind == LOG_STD:
-        copy_row(at, row.size, to)
-        for i in range(row.size):
-            poke(to + row.forward_step + 4 * i, np.float32(math.exp(-peek(at + 4 * i))))
-    else:
+    if row.kind == WEIGHT:
         for i in range(row.size):
             poke(to + i * row.forward_step, peek(at + 4 * i))
-        if row.backward >= 0:
-            to = packed + row.backward
-            for i in range(0, min(row.size, row.backward_wide), 16):
-                copy_row(at + 4 * i, min(16, row.size - i), to)
-                to += 64 * row.depth
-            if row.size > row.backward_wide:
-                i = row.backward_wide
-                copy_row(at + 4 * i, row.size - i, packed + row.backward_tail)
+        return
+    copy_row(at, row.size, to)
+    if row.kind == LOG_STD:
+        for i in range(row.size):
+            poke(to + row.forward_step + 4 * i, np.float32(math.exp(-peek(at + 4 * i))))
+
+
+@kernel
+def _pack_backward(row, theta, packed):
+    """Copy one row of `theta` to where backward products read it."""
+    if row.backward < 0:
+        return
+    at = theta + 4 * row.theta
+    to = packed + row.backward
+    for i in range(0, min(row.size, row.backward_wide), 16):
+        copy_row(at + 4 * i, min(16, row.size - i), to)
+        to += 64 * row.depth
+    if row.size > row.backward_wide:
+        i = row.backward_wide
+        copy_row(at + 4 * i, row.size - i, packed + row.backward_tail)
+
+
+@kernel
+def pack_rows(rows, first, last, theta, packed):
+    """Copy rows `first..last-1` of `theta` to where the tiles read them."""
+    k = first
+    while k < last:
+        row = rows[k]
+        count = 1
+        if row.eight and k + 8 <= last:
+            # Blocks that overlap at the end rather than pass it.
+            count = 8
+            for i in range(0, row.size, 8):
+                j = min(i, row.size - 8)
+                transpose(theta + 4 * (row.theta + j), 4 * row.size,
+                          packed + row.forward + j * row.forward_step, row.forward_step)  # fmt: skip
+        else:
+            _pack_forward(row, theta, packed)
+        for i in range(k, k + count):
+            _pack_backward(rows[i], theta, packed)
+        k += count
 
 
 @kernel
 def pack(rows, theta, packed):
     """Copy all of `theta` to where the tiles read it; needed after it was changed from outside."""
-    for k in range(rows.size):
-        pack_row(rows[k], address(theta), address(packed))
+    pack_rows(rows, 0, rows.size, address(theta), address(packed))

@@ -22,7 +22,7 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_act import HALF_LOG_2PI, forward
-from holdfast.learn.fused_adam import BETA1, BETA2, adam_row, copy_row, pack_row, reduce_row
+from holdfast.learn.fused_adam import BETA1, BETA2, adam_row, copy_row, pack_rows, reduce_row
 from holdfast.learn.fused_loss import (
     ADVANTAGE,
     ENTROPY,
@@ -323,13 +323,13 @@ def update(
                 coefficient = 1.0 if ratio > 1.0 else ratio
             step += 1
             size = np.float32(settings.lr / (1.0 - BETA1**step))
-            root = np.float32(math.sqrt(1.0 - BETA2**step))
+            unbias = np.float32(1.0 / math.sqrt(1.0 - BETA2**step))
             for k in range(cuts[thread], cuts[thread + 1]):
                 adam_row(
                     rows[k], at_theta, address(m), address(v), address(grad),
-                    np.float32(coefficient), size, root,
+                    np.float32(coefficient), size, unbias,
                 )  # fmt: skip
-                pack_row(rows[k], at_theta, at_packed)
+            pack_rows(rows, cuts[thread], cuts[thread + 1], at_theta, at_packed)
             results[SUMS] += norm
             results[SUMS + 1] += 1
             if barrier(at_sync, threads):

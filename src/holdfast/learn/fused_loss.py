@@ -64,7 +64,7 @@ def softmax_columns(z, z_row, e, e_row, rows, actions, segments, scratch, column
             at = z + r * z_row + 4 * first
             to = e + r * e_row + 4 * first
             for k in range(vectors):
-                transpose(at + 32 * k, z_row)
+                transpose(at + 32 * k, z_row, at + 32 * k, z_row)
             top = load(at)
             for j in range(1, choices):
                 top = upper_of(load(_choice(at, z_row, j)), top)
@@ -133,7 +133,7 @@ def softmax_slopes(z, z_row, e, e_row, rows, actions, segments, bonus, scratch, 
             for j in range(choices, 8 * vectors):
                 store(_choice(at, z_row, j), fill(ZERO))
             for k in range(vectors):
-                transpose(at + 32 * k, z_row)
+                transpose(at + 32 * k, z_row, at + 32 * k, z_row)
         for r in range(rows):
             chosen = z + r * z_row + 4 * (first + peek_int(actions + 4 * (r * size + d)))
             poke(chosen, peek(chosen) + peek(scratch + SLOPE * column + 4 * r))

@@ -1,4 +1,4 @@
-"""Blocks of eight rows by eight columns, turned over in place: work on short rows goes eight rows at a time."""
+"""Rows and columns of a block of eight by eight floats swapped: what is done to eight rows is done at once."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 
@@ -43,23 +43,26 @@ def _columns(
 
 
 @kernel
-def transpose(at, row):
-    """Swap rows and columns of the block at byte address `at`, `row` bytes from row to row."""
+def transpose(source, source_row, to, to_row):
+    """Write the columns of the block at byte address `source` as rows to `to`, which may be the same.
+
+    `source_row` and `to_row` are the bytes from row to row.
+    """
     a, b, c, d, e, f, g, h = _columns(
-        load(at),
-        load(at + row),
-        load(at + 2 * row),
-        load(at + 3 * row),
-        load(at + 4 * row),
-        load(at + 5 * row),
-        load(at + 6 * row),
-        load(at + 7 * row),
+        load(source),
+        load(source + source_row),
+        load(source + 2 * source_row),
+        load(source + 3 * source_row),
+        load(source + 4 * source_row),
+        load(source + 5 * source_row),
+        load(source + 6 * source_row),
+        load(source + 7 * source_row),
     )
-    store(at, a)
-    store(at + row, b)
-    store(at + 2 * row, c)
-    store(at + 3 * row, d)
-    store(at + 4 * row, e)
-    store(at + 5 * row, f)
-    store(at + 6 * row, g)
-    store(at + 7 * row, h)
+    store(to, a)
+    store(to + to_row, b)
+    store(to + 2 * to_row, c)
+    store(to + 3 * to_row, d)
+    store(to + 4 * to_row, e)
+    store(to + 5 * to_row, f)
+    store(to + 6 * to_row, g)
+    store(to + 7 * to_row, h)
