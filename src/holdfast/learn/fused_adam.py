@@ -37,33 +37,34 @@ def copy_row(source, size, to):
 @kernel
 def reduce_row(row, lanes, grads, lane_bytes, settings, theta, anchor, fisher, grad):
     """Write the lanes' summed gradient of one row, with penalties; return the sum of its squares."""
-    at = grads + row.grad
+    at, to = grads + row.grad, grad + 4 * row.theta
+    whole = row.size // 8 * 8
     s = fill(ZERO)
-    for i in range(0, row.size // 8 * 8, 8):
-        g = load(at + 4 * i)
+    for i in range(0, 4 * whole, 32):
+        g = load(at + i)
         for lane in range(1, lanes):
-            g = g + load(at + lane * lane_bytes + 4 * i)
-        store(grad + 4 * (row.theta + i), g)
-    for i in range(row.size // 8 * 8, row.size):
-        x = peek(at + 4 * i)
-        for lane in range(1, lanes):
-            x += peek(at + lane * lane_bytes + 4 * i)
-        poke(grad + 4 * (row.theta + i), x)
-    to = grad + 4 * row.theta
-    if row.kind == LOG_STD:
-        for i in range(row.size):
-            poke(to + 4 * i, peek(to + 4 * i) - np.float32(settings.entropy))
-    if settings.ewc > 0:
-        weight = np.float32(settings.ewc)
-        for i in range(row.size):
-            k = row.theta + i
-            poke(to + 4 * i, peek(to + 4 * i) + weight * fisher[k] * (theta[k] - anchor[k]))
-    for i in range(0, row.size // 8 * 8, 8):
-        g = load(to + 4 * i)
+            g = g + load(at + lane * lane_bytes + i)
+        store(to + i, g)
         s = fma(g, g, s)
     squares = np.float64(total(s))
-    for i in range(row.size // 8 * 8, row.size):
-        squares += np.float64(peek(to + 4 * i)) ** 2
+    for i in range(4 * whole, 4 * row.size, 4):
+        x = peek(at + i)
+        for lane in range(1, lanes):
+            x += peek(at + lane * lane_bytes + i)
+        poke(to + i, x)
+        squares += np.float64(x) ** 2
+    if row.kind != LOG_STD and not settings.ewc > 0:
+        return squares
+    squares = 0.0
+    for i in range(row.size):
+        x = peek(to + 4 * i)
+        if row.kind == LOG_STD:
+            x -= np.float32(settings.entropy)
+        if settings.ewc > 0:
+            k = row.theta + i
+            x += np.float32(settings.ewc) * fisher[k] * (theta[k] - anchor[k])
+        poke(to + 4 * i, x)
+        squares += np.float64(x) ** 2
     return squares
 
 

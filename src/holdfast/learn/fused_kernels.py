@@ -74,7 +74,10 @@ GAUSSIAN_ENTROPY = 1.4189385332046727
 
 @kernel
 def _backward(first, last, layers, packed, work, grads, rows, mode):
-    """Add (or set) the gradients of layers `first..last-1`; activations become derivatives."""
+    """Add (or set) the gradients of layers `first..last-1`; activations become derivatives.
+
+    The first layer's biases are left out if its inputs have padding: see `_lane`.
+    """
     for k in range(last - 1, first - 1, -1):
         y = layers[k]
         z = work + y.out
@@ -82,7 +85,8 @@ def _backward(first, last, layers, packed, work, grads, rows, mode):
             z, y.out_row, y.outputs, work + y.source, y.source_row, y.source_columns, rows,
             grads + y.grad, y.grad_row, mode,
         )  # fmt: skip
-        column_sums(z, y.out_row, y.columns, rows, grads + y.grad_bias, mode)
+        if k > first or y.inputs == y.source_columns:
+            column_sums(z, y.out_row, y.columns, rows, grads + y.grad_bias, mode)
         if k > first:
             product(
                 z, y.out_row, rows, packed + y.backward, y.outputs, y.source_columns,
@@ -164,6 +168,14 @@ def _write_records(lo, hi, log_probs, advantages, returns, values, actions, obs,
 
 
 @kernel
+def _copy_bias(layer, grads):
+    """Copy the gradient of the first layer's biases from the column of the input that is always 1."""
+    at = grads + layer.grad + 4 * layer.inputs
+    for o in range(layer.outputs if layer.inputs < layer.source_columns else 0):
+        poke(grads + layer.grad_bias + 4 * o, peek(at + o * layer.grad_row))
+
+
+@kernel
 def _lane(
     plan, layers, segments, settings, mean, scale, count, packed, work, grads, obs, records,
     order, start, end, threads, sums,
@@ -173,14 +185,19 @@ def _lane(
     scratch, actions = work + plan.scratch, work + plan.staged
     notes, width = address(records), 4 * records.shape[1]
     data, stride = address(obs), 4 * plan.inputs
-    if width >= 4 * (NOTES + plan.actions + plan.inputs):
+    together = width >= 4 * (NOTES + plan.actions + plan.inputs)
+    if together:
         data, stride = notes + 4 * (NOTES + plan.actions), width
+    padded = plan.inputs < layers[0].source_columns
     first_source = work + layers[0].source
     for lo in range(start, end, plan.block):
         rows = min(plan.block, end - lo)
         for r in range(rows):
             n = order[lo + r]
             copy_row(data + stride * n, plan.inputs, first_source + r * plan.source_row)
+            if padded:
+                # An input that is always 1 in the padding: the gradient of its weights is that of the biases.
+                poke(first_source + r * plan.source_row + 4 * plan.inputs, ONE)
             for k in range(NOTES):
                 poke(scratch + k * column + 4 * r, peek(notes + width * n + 4 * k))
             copy_row(notes + width * n + 4 * NOTES, plan.actions, actions + 4 * plan.actions * r)
@@ -189,10 +206,12 @@ def _lane(
         ahead = lo + plan.block if lo + plan.block < end else start + threads * (end - start)
         for k in range(ahead, min(ahead + plan.block, order.size)):
             n = order[k]
-            for line in range(data + stride * n, data + stride * n + 4 * plan.inputs, 64):
+            for line in range(notes + width * n, notes + width * (n + 1), 64):
                 prefetch(line)
-            prefetch(data + stride * n + 4 * plan.inputs - 4)
-            prefetch(notes + width * n)
+            if not together:
+                for line in range(data + stride * n, data + stride * n + 4 * plan.inputs, 64):
+                    prefetch(line)
+                prefetch(data + stride * n + 4 * plan.inputs - 4)
         mode = SET if lo == start else ADD
         forward(0, plan.policy_layers, layers, packed, work, rows)
         _policy_block(
@@ -206,6 +225,8 @@ def _lane(
             forward(plan.policy_layers, plan.layers, layers, packed, work, rows)
             _value_block(rows, plan, settings, count, work, sums)
             _backward(plan.policy_layers, plan.layers, layers, packed, work, grads, rows, mode)
+    for net in range(plan.nets):
+        _copy_bias(layers[net * plan.policy_layers], grads)
 
 
 @kernel
