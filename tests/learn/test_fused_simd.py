@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +45,9 @@ def applied(which: int, x: npt.ArrayLike) -> F32:
     ],
     ids=["tanh", "exp", "log"],
 )
-def test_a_vector_function_is_as_exact_as_it_says(which, truth, low, high, error) -> None:
+def test_a_vector_function_is_as_exact_as_it_says(
+    which: int, truth: Any, low: float, high: float, error: float
+) -> None:
     x = np.linspace(low, high, 1 << 18).astype(np.float32)
     expected = truth(x.astype(np.float64))
     np.testing.assert_allclose(applied(which, x), expected, rtol=error, atol=0)
@@ -82,7 +86,9 @@ def test_transpose_swaps_rows_and_columns_also_in_place() -> None:
 @pytest.mark.parametrize(
     ("mean", "std", "count"), [(0, 1, 1024), (1e4, 1, 1023), (1e6, 0.5, 64), (-3, 1e-3, 2)]
 )
-def test_moments_of_a_minibatch_are_exact_however_far_from_zero(mean, std, count) -> None:
+def test_moments_of_a_minibatch_are_exact_however_far_from_zero(
+    mean: float, std: float, count: int
+) -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(mean, std, 3000).astype(np.float32)
     order = rng.permutation(3000).astype(np.int32)[:count]

@@ -1,7 +1,7 @@
-"""One row of parameters at a time: add up its gradient, step with Adam, copy it to where tiles read it.
+"""Add up a row's gradient, step with Adam, copy rows of parameters to where tiles read them.
 
-Whole rows, because the last few floats of a row take scalar code that may round otherwise than the
-vectors do: which elements those are must not depend on how rows are dealt to threads.
+Gradients are added up by whole rows, because the last few floats of a row take scalar code that may round otherwise
+than the vectors do: which elements those are must not depend on how rows are dealt to threads.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -55,7 +55,7 @@ def reduce_row(row, lanes, grads, lane_bytes, settings, theta, anchor, fisher, g
         squares += np.float64(x) ** 2
     if row.kind != LOG_STD and not settings.ewc > 0:
         return squares
-    squares = 0.0
+    squares = np.float64(0.0)
     for i in range(row.size):
         x = peek(to + 4 * i)
         if row.kind == LOG_STD:
@@ -69,37 +69,35 @@ def reduce_row(row, lanes, grads, lane_bytes, settings, theta, anchor, fisher, g
 
 
 @kernel
-def adam_row(row, theta, m, v, grad, coefficient, step_size, unbias):
-    """One step of torch's Adam on one row; `unbias` is 1 / sqrt(1 - beta2^t)."""
-    b1, b2 = np.float32(1.0 - BETA1), np.float32(1.0 - BETA2)
-    keep2, eps = np.float32(BETA2), np.float32(EPSILON)
-    w1, w2, w3 = fill(b1), fill(b2), fill(keep2)
-    scale, size, bias, e = fill(coefficient), fill(step_size), fill(unbias), fill(eps)
-    end = row.theta + row.size
-    i = row.theta
-    while i + 8 <= end:
-        o = 4 * i
-        g = load(grad + o) * scale
-        mean = load(m + o)
+def adam(lo, hi, theta, m, v, grad, coefficient, step_size, unbias, spare):
+    """One step of torch's Adam on places `lo..hi-1` of `theta`; `unbias` is 1 / sqrt(1 - beta2^t).
+
+    The last few go through `spare` (room for four vectors), so that every place takes the same instructions
+    whatever `lo` and `hi` are.
+    """
+    w1, w2 = fill(np.float32(1.0 - BETA1)), fill(np.float32(1.0 - BETA2))
+    w3, e = fill(np.float32(BETA2)), fill(np.float32(EPSILON))
+    scale, size, bias = fill(coefficient), fill(step_size), fill(unbias)
+    for i in range(lo, hi, 8):
+        left = hi - i
+        at, at_m, at_v, at_g = theta + 4 * i, m + 4 * i, v + 4 * i, grad + 4 * i
+        if left < 8:
+            copy_row(at, left, spare)
+            copy_row(at_m, left, spare + 32)
+            copy_row(at_v, left, spare + 64)
+            copy_row(at_g, left, spare + 96)
+            at, at_m, at_v, at_g = spare, spare + 32, spare + 64, spare + 96
+        g = load(at_g) * scale
+        mean = load(at_m)
         mean = fma(g - mean, w1, mean)
-        square = fma(g * g, w2, load(v + o) * w3)
-        store(m + o, mean)
-        store(v + o, square)
-        store(theta + o, load(theta + o) - size * mean / fma(sqrt(square), bias, e))
-        i += 8
-    while i < end:
-        o = 4 * i
-        x = peek(grad + o) * coefficient
-        mean1 = peek(m + o)
-        mean1 += (x - mean1) * b1
-        square1 = peek(v + o) * keep2 + x * x * b2
-        poke(m + o, mean1)
-        poke(v + o, square1)
-        poke(
-            theta + o,
-            peek(theta + o) - step_size * mean1 / (np.float32(math.sqrt(square1)) * unbias + eps),
-        )
-        i += 1
+        square = fma(g * g, w2, load(at_v) * w3)
+        store(at_m, mean)
+        store(at_v, square)
+        store(at, load(at) - size * mean / fma(sqrt(square), bias, e))
+        if left < 8:
+            copy_row(at, left, theta + 4 * i)
+            copy_row(at_m, left, m + 4 * i)
+            copy_row(at_v, left, v + 4 * i)
 
 
 @kernel

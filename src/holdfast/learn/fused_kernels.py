@@ -22,7 +22,7 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_act import HALF_LOG_2PI, forward
-from holdfast.learn.fused_adam import BETA1, BETA2, adam_row, copy_row, pack_rows, reduce_row
+from holdfast.learn.fused_adam import BETA1, BETA2, adam, copy_row, pack_rows, reduce_row
 from holdfast.learn.fused_loss import (
     ADVANTAGE,
     ENTROPY,
@@ -277,6 +277,9 @@ def update(
     at_theta, at_packed, at_grads = address(theta), address(packed), address(grads)
     at_work = address(work) + 4 * work.shape[1] * thread
     at_sync = address(sync)
+    # The places in `theta` of this thread's rows.
+    lo = rows[cuts[thread]].theta if cuts[thread] < rows.size else theta.size
+    hi = rows[cuts[thread + 1]].theta if cuts[thread + 1] < rows.size else theta.size
     results = np.zeros(len(OUT) + 1)
     minibatch = 0
     step = settings.step
@@ -345,11 +348,10 @@ def update(
             step += 1
             size = np.float32(settings.lr / (1.0 - BETA1**step))
             unbias = np.float32(1.0 / math.sqrt(1.0 - BETA2**step))
-            for k in range(cuts[thread], cuts[thread + 1]):
-                adam_row(
-                    rows[k], at_theta, address(m), address(v), address(grad),
-                    np.float32(coefficient), size, unbias,
-                )  # fmt: skip
+            adam(
+                lo, hi, at_theta, address(m), address(v), address(grad),
+                np.float32(coefficient), size, unbias, at_work + plan.scratch,
+            )  # fmt: skip
             pack_rows(rows, cuts[thread], cuts[thread + 1], at_theta, at_packed)
             results[SUMS] += norm
             results[SUMS + 1] += 1
