@@ -228,7 +228,18 @@ def test_a_second_start_compiles_nothing() -> None:
 
 def test_a_change_of_any_compiled_source_makes_every_kernel_stale(tmp_path: Path) -> None:
     folder = Path(str(fused.__file__)).parent
-    names = ["simd", "tiles", "loss", "sync", "adam", "act", "kernels", "crew", "order"]
+    names = [
+        "simd",
+        "transpose",
+        "tiles",
+        "loss",
+        "sync",
+        "adam",
+        "act",
+        "kernels",
+        "crew",
+        "order",
+    ]
     for path in folder.glob("*.py"):
         shutil.copy(path, tmp_path / path.name)
     stamps = {source_stamp.__wrapped__(tmp_path)}

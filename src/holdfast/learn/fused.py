@@ -175,7 +175,7 @@ class FusedNet:
             rollout.advantages.reshape(count), rollout.returns.reshape(count),
             self._records,
             np.ascontiguousarray(order, np.int32), np.ascontiguousarray(borders, np.int64),
-            self._sums, sync, out,
+            np.empty((len(order) * (len(borders) - 1), 2), np.float32), self._sums, sync, out,
         )  # fmt: skip
 
         def work(k: int) -> None:

@@ -23,7 +23,7 @@ from holdfast.learn.fused_simd import (
     total,
     upper_of,
 )
-from holdfast.learn.fused_tiles import product
+from holdfast.learn.fused_tiles import LINEAR, product, single_product
 
 SAMPLE, BEST, VALUES = range(3)
 """What a job asks for: sample from the noise; take the best action; only values."""
@@ -40,6 +40,12 @@ def forward(first, last, layers, packed, work, rows):
     """Run layers `first..last-1` on the staged block."""
     for k in range(first, last):
         y = layers[k]
+        if y.outputs == 1 and y.activate == LINEAR:
+            single_product(
+                work + y.source, y.source_row, rows, packed + y.forward, y.inputs,
+                work + y.out, y.out_row, packed + y.bias,
+            )  # fmt: skip
+            continue
         product(
             work + y.source, y.source_row, rows, packed + y.forward, y.inputs, y.columns,
             work + y.out, y.out_row, packed + y.bias, y.activate,

@@ -22,7 +22,7 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_act import HALF_LOG_2PI, forward
-from holdfast.learn.fused_adam import BETA1, BETA2, adam_row, copy_row, pack_row, reduce_row
+from holdfast.learn.fused_adam import BETA1, BETA2, adam, copy_row, pack_rows, reduce_row
 from holdfast.learn.fused_loss import (
     ADVANTAGE,
     ENTROPY,
@@ -37,7 +37,7 @@ from holdfast.learn.fused_loss import (
     categorical_samples,
     gaussian_rows,
     gaussian_slopes,
-    softmax_rows,
+    softmax_columns,
     softmax_slopes,
     surrogate,
     value_loss,
@@ -74,7 +74,10 @@ GAUSSIAN_ENTROPY = 1.4189385332046727
 
 @kernel
 def _backward(first, last, layers, packed, work, grads, rows, mode):
-    """Add (or set) the gradients of layers `first..last-1`; activations become derivatives."""
+    """Add (or set) the gradients of layers `first..last-1`; activations become derivatives.
+
+    The first layer's biases are left out if its inputs have padding: see `_lane`.
+    """
     for k in range(last - 1, first - 1, -1):
         y = layers[k]
         z = work + y.out
@@ -82,7 +85,8 @@ def _backward(first, last, layers, packed, work, grads, rows, mode):
             z, y.out_row, y.outputs, work + y.source, y.source_row, y.source_columns, rows,
             grads + y.grad, y.grad_row, mode,
         )  # fmt: skip
-        column_sums(z, y.out_row, y.columns, rows, grads + y.grad_bias, mode)
+        if k > first or y.inputs == y.source_columns:
+            column_sums(z, y.out_row, y.columns, rows, grads + y.grad_bias, mode)
         if k > first:
             product(
                 z, y.out_row, rows, packed + y.backward, y.outputs, y.source_columns,
@@ -118,7 +122,7 @@ def _policy_block(
             grads + plan.grad_log_std, fresh, scratch, column,
         )  # fmt: skip
         return
-    softmax_rows(z, plan.logits_row, e, plan.exps_row, rows, actions, segments, scratch, column)
+    softmax_columns(z, plan.logits_row, e, plan.exps_row, rows, actions, segments, scratch, column)
     sums[ENTROPY] += categorical_samples(rows, segments, scratch, column)
     surrogate(rows, clip, mean, scale, share, scratch, column, sums)
     bonus = np.float32(settings.entropy / count)
@@ -164,6 +168,14 @@ def _write_records(lo, hi, log_probs, advantages, returns, values, actions, obs,
 
 
 @kernel
+def _copy_bias(layer, grads):
+    """Copy the gradient of the first layer's biases from the column of the input that is always 1."""
+    at = grads + layer.grad + 4 * layer.inputs
+    for o in range(layer.outputs if layer.inputs < layer.source_columns else 0):
+        poke(grads + layer.grad_bias + 4 * o, peek(at + o * layer.grad_row))
+
+
+@kernel
 def _lane(
     plan, layers, segments, settings, mean, scale, count, packed, work, grads, obs, records,
     order, start, end, threads, sums,
@@ -173,14 +185,19 @@ def _lane(
     scratch, actions = work + plan.scratch, work + plan.staged
     notes, width = address(records), 4 * records.shape[1]
     data, stride = address(obs), 4 * plan.inputs
-    if width >= 4 * (NOTES + plan.actions + plan.inputs):
+    together = width >= 4 * (NOTES + plan.actions + plan.inputs)
+    if together:
         data, stride = notes + 4 * (NOTES + plan.actions), width
+    padded = plan.inputs < layers[0].source_columns
     first_source = work + layers[0].source
     for lo in range(start, end, plan.block):
         rows = min(plan.block, end - lo)
         for r in range(rows):
             n = order[lo + r]
             copy_row(data + stride * n, plan.inputs, first_source + r * plan.source_row)
+            if padded:
+                # An input that is always 1 in the padding: the gradient of its weights is that of the biases.
+                poke(first_source + r * plan.source_row + 4 * plan.inputs, ONE)
             for k in range(NOTES):
                 poke(scratch + k * column + 4 * r, peek(notes + width * n + 4 * k))
             copy_row(notes + width * n + 4 * NOTES, plan.actions, actions + 4 * plan.actions * r)
@@ -189,10 +206,12 @@ def _lane(
         ahead = lo + plan.block if lo + plan.block < end else start + threads * (end - start)
         for k in range(ahead, min(ahead + plan.block, order.size)):
             n = order[k]
-            for line in range(data + stride * n, data + stride * n + 4 * plan.inputs, 64):
+            for line in range(notes + width * n, notes + width * (n + 1), 64):
                 prefetch(line)
-            prefetch(data + stride * n + 4 * plan.inputs - 4)
-            prefetch(notes + width * n)
+            if not together:
+                for line in range(data + stride * n, data + stride * n + 4 * plan.inputs, 64):
+                    prefetch(line)
+                prefetch(data + stride * n + 4 * plan.inputs - 4)
         mode = SET if lo == start else ADD
         forward(0, plan.policy_layers, layers, packed, work, rows)
         _policy_block(
@@ -206,42 +225,51 @@ def _lane(
             forward(plan.policy_layers, plan.layers, layers, packed, work, rows)
             _value_block(rows, plan, settings, count, work, sums)
             _backward(plan.policy_layers, plan.layers, layers, packed, work, grads, rows, mode)
+    for net in range(plan.nets):
+        _copy_bias(layers[net * plan.policy_layers], grads)
 
 
 @kernel
 def _standardise(advantages, order, wanted):
     """Return (mean, 1 / (std + 1e-8)) of a minibatch's advantages, or (0, 1) if not wanted."""
-    if not wanted or order.size < 2:
+    count = order.size
+    if not wanted or count < 2:
         return ZERO, ONE
+    # One pass, relative to the first of them: no sample is further from the mean than sqrt(count) deviations, so
+    # the difference of sums below costs at most a factor of `count` of float64's 1e-16.
+    first = np.float64(advantages[order[0]])
     # Two chains of additions, because one would wait for itself.
-    s, t = 0.0, 0.0
-    for k in range(0, order.size - 1, 2):
-        s += advantages[order[k]]
-        t += advantages[order[k + 1]]
-    if order.size % 2:
-        s += advantages[order[-1]]
-    mean = (s + t) / order.size
-    s, t = 0.0, 0.0
-    for k in range(0, order.size - 1, 2):
-        s += (advantages[order[k]] - mean) ** 2
-        t += (advantages[order[k + 1]] - mean) ** 2
-    if order.size % 2:
-        s += (advantages[order[-1]] - mean) ** 2
-    return np.float32(mean), np.float32(1.0 / (math.sqrt((s + t) / (order.size - 1)) + 1e-8))
+    s = t = squares = others = 0.0
+    for k in range(0, count - 1, 2):
+        x, y = advantages[order[k]] - first, advantages[order[k + 1]] - first
+        s += x
+        t += y
+        squares += x * x
+        others += y * y
+    if count % 2:
+        x = advantages[order[-1]] - first
+        s += x
+        squares += x * x
+    away = (s + t) / count
+    variance = (squares + others - count * away * away) / (count - 1)
+    if variance < 0.0:
+        variance = 0.0
+    return np.float32(first + away), np.float32(1.0 / (math.sqrt(variance) + 1e-8))
 
 
 @kernel
 def update(
     thread, threads, plans, layers, rows, cuts, segments, options,
     theta, m, v, grad, squares, anchor, fisher, packed, grads, work,
-    obs, actions, log_probs, values, advantages, returns, records, order, borders,
+    obs, actions, log_probs, values, advantages, returns, records, order, borders, moments,
     lane_sums, sync, out,
 ):  # fmt: skip
     """Make all gradient steps; return 0, or 1 when the call was aborted.
 
     `actions [n, K]` are float32 whatever their bits mean, `records [n, NOTES + K or more]` is scratch (with room for the observations if they are short),
     `order [epochs, S]` are flat positions in the rollout, `borders [M+1]` cut each epoch into
-    minibatches, `out [7]` receives the sums of `OUT` and the number of steps.
+    minibatches, `moments [epochs * M, 2]` is scratch for what `_standardise` says of them, `out [7]` receives the
+    sums of `OUT` and the number of steps.
     """
     plan, settings = plans[0], options[0]
     lanes = grads.shape[0]
@@ -249,6 +277,9 @@ def update(
     at_theta, at_packed, at_grads = address(theta), address(packed), address(grads)
     at_work = address(work) + 4 * work.shape[1] * thread
     at_sync = address(sync)
+    # The places in `theta` of this thread's rows.
+    lo = rows[cuts[thread]].theta if cuts[thread] < rows.size else theta.size
+    hi = rows[cuts[thread + 1]].theta if cuts[thread + 1] < rows.size else theta.size
     results = np.zeros(len(OUT) + 1)
     minibatch = 0
     step = settings.step
@@ -258,13 +289,16 @@ def update(
         samples * thread // threads, samples * (thread + 1) // threads,
         log_probs, advantages, returns, values, actions, obs, records,
     )  # fmt: skip
+    parts = borders.size - 1
+    for k in range(thread, moments.shape[0], threads):
+        batch = order[k // parts, borders[k % parts] : borders[k % parts + 1]]
+        moments[k, 0], moments[k, 1] = _standardise(advantages, batch, settings.normalise > 0)
     if barrier(at_sync, threads):
         return 1
     for epoch in range(order.shape[0]):
-        for b in range(borders.size - 1):
+        for b in range(parts):
             first, count = borders[b], borders[b + 1] - borders[b]
-            batch = order[epoch, first : first + count]
-            mean, scale = _standardise(advantages, batch, settings.normalise > 0)
+            mean, scale = moments[minibatch, 0], moments[minibatch, 1]
             # Whoever is free takes the next lane, so a thread that lost its core holds up one at most.
             # Each thread draws one ticket too many a minibatch, which fixes the first of the next.
             while True:
@@ -313,13 +347,12 @@ def update(
                 coefficient = 1.0 if ratio > 1.0 else ratio
             step += 1
             size = np.float32(settings.lr / (1.0 - BETA1**step))
-            root = np.float32(math.sqrt(1.0 - BETA2**step))
-            for k in range(cuts[thread], cuts[thread + 1]):
-                adam_row(
-                    rows[k], at_theta, address(m), address(v), address(grad),
-                    np.float32(coefficient), size, root,
-                )  # fmt: skip
-                pack_row(rows[k], at_theta, at_packed)
+            unbias = np.float32(1.0 / math.sqrt(1.0 - BETA2**step))
+            adam(
+                lo, hi, at_theta, address(m), address(v), address(grad),
+                np.float32(coefficient), size, unbias, at_work + plan.scratch,
+            )  # fmt: skip
+            pack_rows(rows, cuts[thread], cuts[thread + 1], at_theta, at_packed)
             results[SUMS] += norm
             results[SUMS + 1] += 1
             if barrier(at_sync, threads):

@@ -63,10 +63,12 @@ ROW = np.dtype(
             "backward_wide",
             "backward_tail",
             "depth",
+            "eight",
         ]
     ]
 )
-"""One contiguous run of `theta`: a row of weights, a bias (or a segment of it), or log_std."""
+"""One contiguous run of `theta`: a row of weights, a bias (or a segment of it), or log_std. `eight`: it begins a block of
+eight rows of eight weights or more that lie side by side in `theta` and in `packed`."""
 
 PLAN = np.dtype(
     [
@@ -258,6 +260,7 @@ class Layout:
                     0,
                     -1,
                     0,
+                    0,
                 )
             )
         self.plan = np.zeros((), PLAN)
@@ -320,8 +323,11 @@ class Layout:
             )
         )
         wide, inputs_wide = columns // WIDE * WIDE, source_columns // WIDE * WIDE
-        for name, row, padded in parts:
+        for k, (name, row, padded) in enumerate(parts):
+            eight = padded % 8 == 0 and parts[k + 7 : k + 8] == [(name, row + 7, padded + 7)]
             width = WIDE if padded < wide else 8
+            if outputs == 1 and not hidden:
+                width = 1  # `single_product`
             tile, lane = padded // WIDE * WIDE, padded % WIDE
             self._rows.append(
                 (
@@ -335,11 +341,12 @@ class Layout:
                     inputs_wide,
                     -1 if first else backward + 4 * inputs_wide * outputs + 32 * padded,
                     outputs,
+                    int(eight and inputs >= 8),
                 )
             )
         for name, row, padded, count in biases:
             theta = self.slices[f"{name}.bias"][0] + row
             self._rows.append(
-                (theta, count, grad_bias + 4 * padded, BIAS, bias + 4 * padded, 0, -1, 0, -1, 0)
+                (theta, count, grad_bias + 4 * padded, BIAS, bias + 4 * padded, 0, -1, 0, -1, 0, 0)
             )
         return out, out_row

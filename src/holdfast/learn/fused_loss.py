@@ -1,9 +1,9 @@
 """PPO's losses and their derivatives for one block of samples, in place of the network's outputs.
 
 The heads' outputs lie in rows of eight-lane vectors: each discrete action dimension ("segment") starts
-at a multiple of eight and its padding holds -1e30, so that softmax needs no tail. Work over columns
-goes row by row; work over samples goes eight samples at a time through the columns of `Scratch`,
-whose padding (the samples up to the next multiple of eight) is neutral in every sum.
+at a multiple of eight and its padding holds -1e30. Everything goes eight samples at a time: logits as blocks
+that are transposed in place, single numbers through the columns of `Scratch`, whose padding (the samples up to
+the next multiple of eight) is neutral in every sum.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -17,7 +17,6 @@ from holdfast.learn.fused_simd import (
     exp,
     fill,
     fma,
-    largest,
     load,
     log,
     lower_of,
@@ -30,6 +29,7 @@ from holdfast.learn.fused_simd import (
     upper_of,
     where_less,
 )
+from holdfast.learn.fused_transpose import transpose
 
 ZERO, ONE, HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
 LOWEST = np.float32(-1e30)
@@ -46,34 +46,43 @@ POLICY_LOSS, VALUE_LOSS, ENTROPY, KL, CLIPPED, SUMS = range(6)
 
 
 @kernel
-def softmax_rows(z, z_row, e, e_row, rows, actions, segments, scratch, column):
-    """Replace logits by logits minus their maximum, write exp of that to `e`, and fill per segment:
-    TOTAL = sum exp, WEIGHTED = sum exp * shifted logit, CHOSEN = shifted logit of the action (`actions` is the address of int32 [rows, segments])."""
+def _choice(at, row, j):
+    """Where choice `j` of eight samples lies in the transposed blocks at `at`."""
+    return at + 32 * (j >> 3) + row * (j & 7)
+
+
+@kernel
+def softmax_columns(z, z_row, e, e_row, rows, actions, segments, scratch, column):
+    """Transpose the logits in blocks of eight samples; replace them by logits minus their maximum, write exp of that
+    to `e`, and fill per segment: TOTAL = sum exp, WEIGHTED = sum exp * shifted logit, CHOSEN = shifted logit of the
+    action (`actions` is the address of int32 [rows, segments])."""
     size = segments.shape[0]
     for d in range(size):
-        first, vectors = segments[d, 0], segments[d, 2]
+        first, choices, vectors = segments[d, 0], segments[d, 1], segments[d, 2]
         out = scratch + (SEGMENTS + SEGMENT_COLUMNS * d) * column
-        for r in range(rows):
+        for r in range(0, rows, 8):
             at = z + r * z_row + 4 * first
             to = e + r * e_row + 4 * first
+            for k in range(vectors):
+                transpose(at + 32 * k, z_row, at + 32 * k, z_row)
             top = load(at)
-            for k in range(1, vectors):
-                top = upper_of(load(at + 32 * k), top)
-            shift = fill(largest(top))
+            for j in range(1, choices):
+                top = upper_of(load(_choice(at, z_row, j)), top)
             s = fill(ZERO)
             t = fill(ZERO)
-            for k in range(vectors):
-                v = load(at + 32 * k) - shift
+            for j in range(choices):
+                v = load(_choice(at, z_row, j)) - top
                 w = exp(v)
-                store(at + 32 * k, v)
-                store(to + 32 * k, w)
+                store(_choice(at, z_row, j), v)
+                store(_choice(to, e_row, j), w)
                 s = s + w
                 t = fma(w, v, t)
-            poke(out + TOTAL * column + 4 * r, total(s))
-            poke(out + WEIGHTED * column + 4 * r, total(t))
-            poke(
-                out + CHOSEN * column + 4 * r, peek(at + 4 * peek_int(actions + 4 * (r * size + d)))
-            )
+            store(out + TOTAL * column + 4 * r, s)
+            store(out + WEIGHTED * column + 4 * r, t)
+            for i in range(min(8, rows - r)):
+                action = peek_int(actions + 4 * ((r + i) * size + d))
+                shifted = peek(_choice(at, z_row, action) + 4 * i)
+                poke(out + CHOSEN * column + 4 * (r + i), shifted)
         for r in range(rows, (rows + 7) // 8 * 8):
             poke(out + TOTAL * column + 4 * r, ONE)
             poke(out + WEIGHTED * column + 4 * r, ZERO)
@@ -104,23 +113,29 @@ def categorical_samples(rows, segments, scratch, column):
 
 @kernel
 def softmax_slopes(z, z_row, e, e_row, rows, actions, segments, bonus, scratch, column):
-    """Replace the shifted logits by the derivative of the loss; `bonus` is ent_coef / samples."""
+    """Replace the transposed, shifted logits by rows of derivatives of the loss; `bonus` is ent_coef / samples."""
     weight = fill(bonus)
     size = segments.shape[0]
     for d in range(size):
-        first, vectors = segments[d, 0], segments[d, 2]
+        first, choices, vectors = segments[d, 0], segments[d, 1], segments[d, 2]
         out = scratch + (SEGMENTS + SEGMENT_COLUMNS * d) * column
-        for r in range(rows):
+        for r in range(0, rows, 8):
             at = z + r * z_row + 4 * first
             of = e + r * e_row + 4 * first
-            g = splat(scratch + SLOPE * column + 4 * r)
-            inverse = splat(out + TOTAL * column + 4 * r)
-            shift = splat(out + SHIFT * column + 4 * r)
-            for k in range(vectors):
-                p = load(of + 32 * k) * inverse
+            g = load(scratch + SLOPE * column + 4 * r)
+            inverse = load(out + TOTAL * column + 4 * r)
+            shift = load(out + SHIFT * column + 4 * r)
+            for j in range(choices):
+                p = load(_choice(of, e_row, j)) * inverse
                 # d entropy / d z = -p (log p + entropy)
-                store(at + 32 * k, p * (weight * (load(at + 32 * k) + shift) - g))
-            chosen = at + 4 * peek_int(actions + 4 * (r * size + d))
+                slope = p * (weight * (load(_choice(at, z_row, j)) + shift) - g)
+                store(_choice(at, z_row, j), slope)
+            for j in range(choices, 8 * vectors):
+                store(_choice(at, z_row, j), fill(ZERO))
+            for k in range(vectors):
+                transpose(at + 32 * k, z_row, at + 32 * k, z_row)
+        for r in range(rows):
+            chosen = z + r * z_row + 4 * (first + peek_int(actions + 4 * (r * size + d)))
             poke(chosen, peek(chosen) + peek(scratch + SLOPE * column + 4 * r))
 
 

@@ -19,12 +19,24 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_simd import fill, fma, load, splat, store, tanh, upper_of, where_less
+from holdfast.learn.fused_simd import (
+    fill,
+    fma,
+    load,
+    peek,
+    poke,
+    splat,
+    store,
+    tanh,
+    total,
+    upper_of,
+    where_less,
+)
 
 ROWS = 6
 WIDE = 16
 LINEAR, TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD, SET = range(7)
-"""What becomes of a finished tile: + bias [and activation]; times the slope of the activation whose
+"""What becomes of a product: + bias [and activation]; times the slope of the activation whose
 output C holds; or added to C; or written to C."""
 
 ZERO = np.float32(0.0)
@@ -33,10 +45,8 @@ ONE = np.float32(1.0)
 
 @kernel
 def _finish(v, at, bias, mode):
-    """Store one finished vector at `at` as `mode` says."""
-    if mode == TANH:
-        store(at, tanh(v + load(bias)))
-    elif mode == TANH_SLOPE:
+    """Store one finished vector at `at` as `mode` (not TANH: see `_tanh_rows`) says."""
+    if mode == TANH_SLOPE:
         h = load(at)
         store(at, v - v * (h * h))
     elif mode == LINEAR:
@@ -49,6 +59,17 @@ def _finish(v, at, bias, mode):
         store(at, load(at) + v)
     else:
         store(at, v)
+
+
+@kernel
+def _tanh_rows(at, row, columns):
+    """Replace six rows by their hyperbolic tangents.
+
+    In a loop of its own, because inside a tile the accumulators leave no registers to overlap them in.
+    """
+    for r in range(ROWS):
+        for k in range(at + r * row, at + r * row + 4 * columns, 32):
+            store(k, tanh(load(k)))
 
 
 @kernel
@@ -144,28 +165,59 @@ def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
     Packed: tiles of 16 columns (a last one of 8 if need be), each `[depth, 16]`, one after another.
     """
     wide = columns // WIDE * WIDE
+    finish = LINEAR if mode == TANH else mode
     # A panel that fits the first-level cache stays there while the rows pass; a small B stays whole.
     if depth * columns <= 6144:
         for r in range(0, rows, ROWS):
             b = packed
             for j in range(0, wide, WIDE):
                 _tile16(a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                        bias + 4 * j, mode)  # fmt: skip
+                        bias + 4 * j, finish)  # fmt: skip
                 b += 64 * depth
             if wide < columns:
                 _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
-                       bias + 4 * wide, mode)  # fmt: skip
+                       bias + 4 * wide, finish)  # fmt: skip
+            if mode == TANH:
+                _tanh_rows(c + r * c_row, c_row, columns)
         return
     for j in range(0, wide, WIDE):
         b = packed + 4 * j * depth
         for r in range(0, rows, ROWS):
             _tile16(a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                    bias + 4 * j, mode)  # fmt: skip
+                    bias + 4 * j, finish)  # fmt: skip
+            if mode == TANH:
+                _tanh_rows(c + r * c_row + 4 * j, c_row, WIDE)
     if wide < columns:
         b = packed + 4 * wide * depth
         for r in range(0, rows, ROWS):
             _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
-                   bias + 4 * wide, mode)  # fmt: skip
+                   bias + 4 * wide, finish)  # fmt: skip
+            if mode == TANH:
+                _tanh_rows(c + r * c_row + 4 * wide, c_row, 8)
+
+
+@kernel
+def single_product(a, a_row, rows, b, depth, c, c_row, bias):
+    """`product` of a linear layer with one output: C[rows, 0] = A[rows, depth] @ B[depth] + bias.
+
+    B is padded with zeros to whole vectors, and so may A be with anything finite. As in `product`, the other
+    columns of C receive their bias.
+    """
+    rest, own = load(bias), peek(bias)
+    for r in range(0, rows, 3):
+        at, to = a + r * a_row, c + r * c_row
+        s = t = u = fill(ZERO)
+        for k in range(0, 4 * depth, 32):
+            w = load(b + k)
+            s = fma(load(at + k), w, s)
+            t = fma(load(at + a_row + k), w, t)
+            u = fma(load(at + 2 * a_row + k), w, u)
+        store(to, rest)
+        store(to + c_row, rest)
+        store(to + 2 * c_row, rest)
+        poke(to, own + total(s))
+        poke(to + c_row, own + total(t))
+        poke(to + 2 * c_row, own + total(u))
 
 
 @kernel
