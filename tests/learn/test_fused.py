@@ -230,7 +230,7 @@ def test_an_update_ends_before_the_step_whose_kl_is_too_large() -> None:
     ours = fused._optimise(rollout, order, borders)
     theirs = reference._optimise(rollout, order, borders)
     assert 0 < ours["minibatches"] == theirs["minibatches"] < 10 * (len(borders) - 1)
-    assert ours["approx_kl"] == pytest.approx(theirs["approx_kl"], rel=1e-3)
+    assert ours["approx_kl"] == pytest.approx(theirs["approx_kl"], rel=1e-3, abs=1e-7)
     assert fused.net.step == ours["minibatches"]
     assert any(not np.array_equal(v, before[k]) for k, v in fused.parameters().items())
 

@@ -14,16 +14,17 @@ from holdfast.learn.fused_simd import (
     address,
     exp,
     fill,
-    largest,
     load,
+    log,
     peek,
     poke,
     poke_int,
     store,
-    total,
     upper_of,
+    where_less,
 )
 from holdfast.learn.fused_tiles import LINEAR, product, single_product
+from holdfast.learn.fused_transpose import choice, transpose
 
 SAMPLE, BEST, VALUES = range(3)
 """What a job asks for: sample from the noise; take the best action; only values."""
@@ -72,17 +73,20 @@ def act_rows(worker, lo, hi, job, plans, layers, segments, packed, work):
             copy_row(row, plan.inputs, source + r * plan.source_row)
         if mode != VALUES or plan.nets == 1:
             forward(0, plan.policy_layers, layers, at_packed, at_work, rows)
-            if mode != VALUES:
+            noise, to = job[NOISE] + wide * start, job[ACTIONS] + wide * start
+            log_probs = job[LOG_PROBS] + 4 * start
+            if mode != VALUES and plan.gaussian:
                 for r in range(rows):
                     z = at_work + plan.logits + r * plan.logits_row
-                    e = at_work + plan.exps + r * plan.exps_row
-                    noise = job[NOISE] + wide * (start + r)
-                    to = job[ACTIONS] + wide * (start + r)
-                    if plan.gaussian:
-                        log_prob = _act_gaussian(z, mode, plan, at_packed, noise, to)
-                    else:
-                        log_prob = _act_discrete(z, e, mode, segments, noise, to)
-                    poke(job[LOG_PROBS] + 4 * (start + r), log_prob)
+                    log_prob = _act_gaussian(
+                        z, mode, plan, at_packed, noise + wide * r, to + wide * r
+                    )
+                    poke(log_probs + 4 * r, log_prob)
+            elif mode != VALUES:
+                _act_discrete(
+                    at_work + plan.logits, plan.logits_row, at_work + plan.exps, plan.exps_row,
+                    rows, mode, segments, at_work + plan.scratch, noise, to, log_probs,
+                )  # fmt: skip
         if plan.nets == 2:
             forward(plan.policy_layers, plan.layers, layers, at_packed, at_work, rows)
         for r in range(rows):
@@ -91,39 +95,48 @@ def act_rows(worker, lo, hi, job, plans, layers, segments, packed, work):
 
 
 @kernel
-def _act_discrete(z, e, mode, segments, noise, picks):
-    """Choose in every segment; return the log-probability."""
-    log_prob = ZERO
-    for d in range(segments.shape[0]):
-        first, choices, vectors = segments[d, 0], segments[d, 1], segments[d, 2]
-        at, to = z + 4 * first, e + 4 * first
-        top = load(at)
-        for k in range(1, vectors):
-            top = upper_of(load(at + 32 * k), top)
-        highest = largest(top)
-        shift = fill(highest)
-        s = fill(ZERO)
-        for k in range(vectors):
-            w = exp(load(at + 32 * k) - shift)
-            store(to + 32 * k, w)
-            s = s + w
-        weight = total(s)
-        pick = 0
-        if mode == BEST:
-            while pick < choices - 1 and not peek(at + 4 * pick) >= highest:
-                pick += 1
-        else:
-            last = ZERO
-            for k in range(choices):
-                last += peek(to + 4 * k)
-            goal = peek(noise + 4 * d) * last
-            reached = peek(to)
-            while pick < choices - 1 and reached < goal:
-                pick += 1
-                reached += peek(to + 4 * pick)
-        poke_int(picks + 4 * d, pick)
-        log_prob += peek(at + 4 * pick) - highest - np.float32(math.log(weight))
-    return log_prob
+def _act_discrete(
+    z, z_row, e, e_row, rows, mode, segments, room, noise, picks, log_probs
+):  # fmt: skip
+    """Choose in every segment, for eight rows at a time; logits `z` are transposed, `room` is for one vector."""
+    size = segments.shape[0]
+    for r in range(0, rows, 8):
+        count = min(8, rows - r)
+        log_prob = fill(ZERO)
+        for d in range(size):
+            first, choices, vectors = segments[d, 0], segments[d, 1], segments[d, 2]
+            at, to = z + r * z_row + 4 * first, e + r * e_row + 4 * first
+            for k in range(vectors):
+                transpose(at + 32 * k, z_row, at + 32 * k, z_row)
+            highest = load(at)
+            for j in range(1, choices):
+                highest = upper_of(load(choice(at, z_row, j)), highest)
+            weight = fill(ZERO)
+            for j in range(choices):
+                w = exp(load(choice(at, z_row, j)) - highest)
+                store(choice(to, e_row, j), w)
+                weight = weight + w
+            pick, chosen = fill(ZERO), load(at)
+            if mode == BEST:
+                for j in range(1, choices):
+                    v = load(choice(at, z_row, j))
+                    pick = where_less(chosen, v, fill(np.float32(j)), pick)
+                    chosen = upper_of(v, chosen)
+            else:
+                for i in range(count):
+                    poke(room + 4 * i, peek(noise + 4 * ((r + i) * size + d)))
+                goal, reached = load(room) * weight, load(to)
+                for j in range(1, choices):
+                    pick = where_less(reached, goal, fill(np.float32(j)), pick)
+                    chosen = where_less(reached, goal, load(choice(at, z_row, j)), chosen)
+                    reached = reached + load(choice(to, e_row, j))
+            log_prob = log_prob + (chosen - highest - log(weight))
+            store(room, pick)
+            for i in range(count):
+                poke_int(picks + 4 * ((r + i) * size + d), np.int64(peek(room + 4 * i)))
+        store(room, log_prob)
+        for i in range(count):
+            poke(log_probs + 4 * (r + i), peek(room + 4 * i))
 
 
 @kernel

@@ -29,7 +29,7 @@ from holdfast.learn.fused_simd import (
     upper_of,
     where_less,
 )
-from holdfast.learn.fused_transpose import transpose
+from holdfast.learn.fused_transpose import choice, transpose
 
 ZERO, ONE, HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
 LOWEST = np.float32(-1e30)
@@ -43,12 +43,6 @@ SEGMENT_COLUMNS = 4
 
 # Sums over samples that a lane reports.
 POLICY_LOSS, VALUE_LOSS, ENTROPY, KL, CLIPPED, SUMS = range(6)
-
-
-@kernel
-def _choice(at, row, j):
-    """Where choice `j` of eight samples lies in the transposed blocks at `at`."""
-    return at + 32 * (j >> 3) + row * (j & 7)
 
 
 @kernel
@@ -67,21 +61,21 @@ def softmax_columns(z, z_row, e, e_row, rows, actions, segments, scratch, column
                 transpose(at + 32 * k, z_row, at + 32 * k, z_row)
             top = load(at)
             for j in range(1, choices):
-                top = upper_of(load(_choice(at, z_row, j)), top)
+                top = upper_of(load(choice(at, z_row, j)), top)
             s = fill(ZERO)
             t = fill(ZERO)
             for j in range(choices):
-                v = load(_choice(at, z_row, j)) - top
+                v = load(choice(at, z_row, j)) - top
                 w = exp(v)
-                store(_choice(at, z_row, j), v)
-                store(_choice(to, e_row, j), w)
+                store(choice(at, z_row, j), v)
+                store(choice(to, e_row, j), w)
                 s = s + w
                 t = fma(w, v, t)
             store(out + TOTAL * column + 4 * r, s)
             store(out + WEIGHTED * column + 4 * r, t)
             for i in range(min(8, rows - r)):
                 action = peek_int(actions + 4 * ((r + i) * size + d))
-                shifted = peek(_choice(at, z_row, action) + 4 * i)
+                shifted = peek(choice(at, z_row, action) + 4 * i)
                 poke(out + CHOSEN * column + 4 * (r + i), shifted)
         for r in range(rows, (rows + 7) // 8 * 8):
             poke(out + TOTAL * column + 4 * r, ONE)
@@ -126,12 +120,12 @@ def softmax_slopes(z, z_row, e, e_row, rows, actions, segments, bonus, scratch, 
             inverse = load(out + TOTAL * column + 4 * r)
             shift = load(out + SHIFT * column + 4 * r)
             for j in range(choices):
-                p = load(_choice(of, e_row, j)) * inverse
+                p = load(choice(of, e_row, j)) * inverse
                 # d entropy / d z = -p (log p + entropy)
-                slope = p * (weight * (load(_choice(at, z_row, j)) + shift) - g)
-                store(_choice(at, z_row, j), slope)
+                slope = p * (weight * (load(choice(at, z_row, j)) + shift) - g)
+                store(choice(at, z_row, j), slope)
             for j in range(choices, 8 * vectors):
-                store(_choice(at, z_row, j), fill(ZERO))
+                store(choice(at, z_row, j), fill(ZERO))
             for k in range(vectors):
                 transpose(at + 32 * k, z_row, at + 32 * k, z_row)
         for r in range(rows):

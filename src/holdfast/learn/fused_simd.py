@@ -288,16 +288,6 @@ def total(typing: Any, a: Any) -> Any:
     return types.float32(float8), emit
 
 
-@vector_op
-def largest(typing: Any, a: Any) -> Any:
-    """The largest lane."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _horizontal(builder, args[0], lambda x, y: _pick(builder, ">", x, y))
-
-    return types.float32(float8), emit
-
-
 # x * P(x^2) / Q(x^2), fitted for the least relative error on [-7.9, 7.9]; beyond, tanh is 1 - 3e-7. Scaled so that Q
 # begins with 1, which saves a multiplication.
 _TANH_P = [4.626524717e01, 1.187728630e04, 5.189229060e05, 4.011953386e06]

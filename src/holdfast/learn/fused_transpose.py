@@ -66,3 +66,9 @@ def transpose(source, source_row, to, to_row):
     store(to + 5 * to_row, f)
     store(to + 6 * to_row, g)
     store(to + 7 * to_row, h)
+
+
+@kernel
+def choice(at, row, j):
+    """Where column `j` of eight rows lies when the blocks at `at` are turned over in place."""
+    return at + 32 * (j >> 3) + row * (j & 7)
