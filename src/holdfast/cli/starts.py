@@ -80,8 +80,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 def mine(args: argparse.Namespace) -> dict[str, Any]:
     """Write a file of starts from a run's training episodes, or from its evaluations if so asked."""
     from holdfast.errors import ConfigError
-    from holdfast.probes import mining, played
+    from holdfast.probes import mining
     from holdfast.store.journal import read_lines
+    from holdfast.study import played
     from holdfast.view.progress import Progress
     from holdfast.worlds.shoal.starts import write_starts
 
