@@ -105,7 +105,9 @@ def measure(
 ) -> Any:
     """Yield a line for everything measured that `held` lacks, in the order of measuring."""
     missing: dict[str, str] = {}
-    done = Counter((line["key"], line["case_name"]) for line in held if "key" in line)
+    done = Counter(
+        (line["key"], line["case_name"]) for line in held if "key" in line and "failed" not in line
+    )
     contenders = [key for key in CONTENDERS if key in only]
     for name in cases if contenders else []:
         hidden, minibatch, threads = parse(name)
@@ -309,7 +311,8 @@ def report(lines: list[dict[str, Any]]) -> str:
     shares: dict[str, float | None] = {}
     for name, rows in cases.items():
         hidden, minibatch, threads = parse(name)
-        turns = max(Counter(r["key"] for r in records if r["case_name"] == name).values())
+        ran = Counter(r["key"] for r in records if r["case_name"] == name and "failed" not in r)
+        turns = max(ran.values(), default=0)
         work = transition_flops(bench_spec(hidden), 5)
         out += [
             "",

@@ -218,7 +218,7 @@ def test_gradients_are_clipped_to_the_largest_norm_as_torch_does() -> None:
 
 
 def test_an_update_ends_before_the_step_whose_kl_is_too_large() -> None:
-    fused, reference = pair(NETS["64x64 tanh"], lr=0.05, epochs=10, target_kl=0.05)
+    fused, reference = pair(NETS["64x64 tanh"], lr=0.005, epochs=10, target_kl=0.05)
     rollout = random_rollout(fused)
     for t in range(rollout.steps):
         fused._forward(
@@ -229,8 +229,8 @@ def test_an_update_ends_before_the_step_whose_kl_is_too_large() -> None:
     before = fused.parameters()
     ours = fused._optimise(rollout, order, borders)
     theirs = reference._optimise(rollout, order, borders)
-    assert 0 < ours["minibatches"] == theirs["minibatches"] < 10 * (len(borders) - 1)
-    assert ours["approx_kl"] == pytest.approx(theirs["approx_kl"], rel=1e-3, abs=1e-7)
+    assert 1 < ours["minibatches"] == theirs["minibatches"] < 10 * (len(borders) - 1)
+    assert ours["approx_kl"] == pytest.approx(theirs["approx_kl"], rel=1e-3)
     assert fused.net.step == ours["minibatches"]
     assert any(not np.array_equal(v, before[k]) for k, v in fused.parameters().items())
 

@@ -24,7 +24,7 @@ from holdfast.learn.fused_simd import (
     where_less,
 )
 from holdfast.learn.fused_tiles import LINEAR, product, single_product
-from holdfast.learn.fused_transpose import choice, transpose
+from holdfast.learn.fused_transpose import choice, turn_over
 
 SAMPLE, BEST, VALUES = range(3)
 """What a job asks for: sample from the noise; take the best action; only values."""
@@ -106,11 +106,7 @@ def _act_discrete(
         for d in range(size):
             first, choices, vectors = segments[d, 0], segments[d, 1], segments[d, 2]
             at, to = z + r * z_row + 4 * first, e + r * e_row + 4 * first
-            for k in range(vectors):
-                transpose(at + 32 * k, z_row, at + 32 * k, z_row)
-            highest = load(at)
-            for j in range(1, choices):
-                highest = upper_of(load(choice(at, z_row, j)), highest)
+            highest = turn_over(at, z_row, choices, vectors)
             weight = fill(ZERO)
             for j in range(choices):
                 w = exp(load(choice(at, z_row, j)) - highest)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.learn.fused_adam import BIAS, LOG_STD, WEIGHT
-from holdfast.learn.fused_loss import LOWEST, SEGMENT_COLUMNS, SEGMENTS
+from holdfast.learn.fused_loss import SEGMENT_COLUMNS, SEGMENTS
 from holdfast.learn.fused_tiles import LINEAR, RELU, RELU_SLOPE, TANH, TANH_SLOPE, WIDE
 from holdfast.learn.spec import NetSpec
 from holdfast.records import F32
@@ -155,16 +155,6 @@ class Layout:
             name: flat[at : at + int(np.prod(shape))].reshape(shape)
             for name, (at, shape) in self.slices.items()
         }
-
-    def empty_packed(self) -> F32:
-        """Return the packed buffer with its padding set; the kernels write only what is not padding."""
-        packed = aligned(self.packed_size // 4)
-        if self.spec.action != "gaussian":
-            head = self.layers[int(self.plan["policy_layers"]) - 1]
-            first = int(head["bias"]) // 4
-            for start, choices, vectors in self.segments:
-                packed[first + start + choices : first + start + 8 * vectors] = LOWEST
-        return packed
 
     def cut_rows(self, threads: int) -> npt.NDArray[np.int64]:
         """Return `[threads + 1]` cuts of the row table into parts of about equal size."""

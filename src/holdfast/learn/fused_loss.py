@@ -1,7 +1,7 @@
 """PPO's losses and their derivatives for one block of samples, in place of the network's outputs.
 
 The heads' outputs lie in rows of eight-lane vectors: each discrete action dimension ("segment") starts
-at a multiple of eight and its padding holds -1e30. Everything goes eight samples at a time: logits as blocks
+at a multiple of eight, and its padding is never read. Everything goes eight samples at a time: logits as blocks
 that are transposed in place, single numbers through the columns of `Scratch`, whose padding (the samples up to
 the next multiple of eight) is neutral in every sum.
 """
@@ -29,10 +29,9 @@ from holdfast.learn.fused_simd import (
     upper_of,
     where_less,
 )
-from holdfast.learn.fused_transpose import choice, transpose
+from holdfast.learn.fused_transpose import choice, transpose, turn_over
 
 ZERO, ONE, HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
-LOWEST = np.float32(-1e30)
 
 # Columns of float32 [block] in a thread's scratch; four more per segment follow.
 OLD_LOGP, ADVANTAGE, RETURN, OLD_VALUE, VALUE, LOGP, SLOPE, SEGMENTS = range(8)
@@ -57,11 +56,7 @@ def softmax_columns(z, z_row, e, e_row, rows, actions, segments, scratch, column
         for r in range(0, rows, 8):
             at = z + r * z_row + 4 * first
             to = e + r * e_row + 4 * first
-            for k in range(vectors):
-                transpose(at + 32 * k, z_row, at + 32 * k, z_row)
-            top = load(at)
-            for j in range(1, choices):
-                top = upper_of(load(choice(at, z_row, j)), top)
+            top = turn_over(at, z_row, choices, vectors)
             s = fill(ZERO)
             t = fill(ZERO)
             for j in range(choices):

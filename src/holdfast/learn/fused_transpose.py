@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba.core import types
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_simd import float8, load, store, vector_op
+from holdfast.learn.fused_simd import float8, load, store, upper_of, vector_op
 
 _MASK = ir.VectorType(ir.IntType(32), 8)
 _STEPS = {
@@ -72,3 +72,14 @@ def transpose(source, source_row, to, to_row):
 def choice(at, row, j):
     """Where column `j` of eight rows lies when the blocks at `at` are turned over in place."""
     return at + 32 * (j >> 3) + row * (j & 7)
+
+
+@kernel
+def turn_over(at, row, choices, vectors):
+    """Turn over the blocks of a segment's logits in place; return the highest logit of each of the eight rows."""
+    for k in range(vectors):
+        transpose(at + 32 * k, row, at + 32 * k, row)
+    highest = load(at)
+    for j in range(1, choices):
+        highest = upper_of(load(choice(at, row, j)), highest)
+    return highest
