@@ -28,6 +28,16 @@ def test_the_marks_are_there_before_the_first_update(tmp_path: Path) -> None:
     board.close()
 
 
+def test_files_of_one_second_are_read_in_the_order_they_were_written(tmp_path: Path) -> None:
+    for step in range(3):
+        board = TensorBoard(tmp_path, None)
+        board.scalars({"a": float(step)}, step)
+        board.close()
+    stamps = [path.name.split(".")[3] for path in tmp_path.iterdir()]
+    assert len(set(stamps)) == 3
+    assert [event.step for event in read(tmp_path).Scalars("a")] == [0, 1, 2]
+
+
 def test_a_resumed_run_hides_what_came_after_its_checkpoint(tmp_path: Path) -> None:
     board = TensorBoard(tmp_path, None)
     for step in (1, 2, 3):

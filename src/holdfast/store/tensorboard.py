@@ -18,6 +18,7 @@ class TensorBoard:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        _pass_the_second_of_the_newest_file(directory)
         self._writer = EventFileWriter(str(directory), max_queue_size=100, flush_secs=30)
         if resumed_at is not None:
             log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
@@ -58,3 +59,10 @@ class TensorBoard:
     def close(self) -> None:
         """Flush and close."""
         self._writer.close()
+
+
+def _pass_the_second_of_the_newest_file(directory: Path) -> None:
+    """TensorBoard reads files in the order of their names, and a name is exact to the second."""
+    stamps = [path.name.split(".")[3] for path in directory.glob("events.out.tfevents.*")]
+    newest = max((int(stamp) for stamp in stamps if stamp.isdigit()), default=0)
+    time.sleep(min(max(newest + 1 - time.time(), 0.0), 1.0))
