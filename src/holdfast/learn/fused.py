@@ -63,7 +63,7 @@ class FusedNet:
         self.anchor = np.zeros(0, np.float32)
         self.fisher = np.zeros(0, np.float32)
         self.ewc = 0.0
-        self._packed = aligned(layout.packed_size // 4)
+        self._packed = aligned(self.threads, layout.packed_size // 4)
         self._grads = aligned(self.lanes, layout.grads_size // 4)
         self._work = aligned(self.threads, -(-layout.work_size // 64) * 16 + 16)
         self._records = aligned(0, 0)

@@ -55,7 +55,7 @@ def forward(first, last, layers, packed, work, rows):
 
 @kernel
 def act_rows(worker, lo, hi, job, plans, layers, segments, packed, work):
-    """Write actions, log-probabilities and values of rows `lo..hi-1` of a job; `worker` chooses the row of `work`.
+    """Write actions, log-probabilities and values of rows `lo..hi-1` of a job with the weights and scratch of `worker`.
 
     `job [JOB]` holds the mode and byte addresses of obs `[n, D]`, noise `[n, K]` (uniform for discrete actions,
     standard normal for Gaussian ones), actions `[n, K]` (int32 or float32), log-probabilities and values `[n]`.
@@ -63,7 +63,7 @@ def act_rows(worker, lo, hi, job, plans, layers, segments, packed, work):
     """
     plan = plans[0]
     at_work = address(work) + 4 * work.shape[1] * worker
-    at_packed = address(packed)
+    at_packed = address(packed) + 4 * packed.shape[1] * worker
     source = at_work + layers[0].source
     mode, wide = job[MODE], 4 * plan.actions
     for start in range(lo, hi, plan.block):

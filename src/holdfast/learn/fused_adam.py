@@ -131,9 +131,9 @@ def _pack_backward(row, theta, packed):
 
 
 @kernel
-def pack_rows(rows, first, last, theta, packed):
-    """Copy rows `first..last-1` of `theta` to where the tiles read them."""
-    k = first
+def pack_rows(rows, theta, packed):
+    """Copy `theta` to where the tiles of one thread read it."""
+    k, last = 0, rows.size
     while k < last:
         row = rows[k]
         count = 1
@@ -153,5 +153,6 @@ def pack_rows(rows, first, last, theta, packed):
 
 @kernel
 def pack(rows, theta, packed):
-    """Copy all of `theta` to where the tiles read it; needed after it was changed from outside."""
-    pack_rows(rows, 0, rows.size, address(theta), address(packed))
+    """Copy all of `theta` to where the tiles of every thread read it; needed after it was changed from outside."""
+    for k in range(packed.shape[0]):
+        pack_rows(rows, address(theta), address(packed) + 4 * packed.shape[1] * k)

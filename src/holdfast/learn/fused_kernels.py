@@ -6,8 +6,9 @@
     barrier        KL stop is decided by every thread from the same sums
     each thread    adds the lanes' gradients of its rows of `theta`, and their squares
     barrier        the norm, clipped
-    each thread    Adam on its rows, and their packed copies
+    each thread    Adam on its rows
     barrier
+    each thread    packs all rows for itself
 
 Every sum has an order that does not depend on which thread does it.
 """
@@ -274,7 +275,8 @@ def update(
     plan, settings = plans[0], options[0]
     lanes = grads.shape[0]
     lane_bytes = 4 * grads.shape[1]
-    at_theta, at_packed, at_grads = address(theta), address(packed), address(grads)
+    at_theta, at_grads = address(theta), address(grads)
+    at_packed = address(packed) + 4 * packed.shape[1] * thread
     at_work = address(work) + 4 * work.shape[1] * thread
     at_sync = address(sync)
     # The places in `theta` of this thread's rows.
@@ -352,11 +354,12 @@ def update(
                 lo, hi, at_theta, address(m), address(v), address(grad),
                 np.float32(coefficient), size, unbias, at_work + plan.scratch,
             )  # fmt: skip
-            pack_rows(rows, cuts[thread], cuts[thread + 1], at_theta, at_packed)
             results[SUMS] += norm
             results[SUMS + 1] += 1
             if barrier(at_sync, threads):
                 return 1
+            # Every thread has a copy of its own: what one core writes another would have to fetch line by line.
+            pack_rows(rows, at_theta, at_packed)
         if stopped:
             break
     if thread == 0:

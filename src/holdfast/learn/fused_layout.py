@@ -143,7 +143,11 @@ class Layout:
         self._layers: list[tuple[int, ...]] = []
         self._rows: list[tuple[int, ...]] = []
         self._place()
-        self.work_size, self.packed_size, self.grads_size = self._work, self._packed, self._grads
+        self.work_size, self.packed_size, self.grads_size = (
+            self._work,
+            _up(self._packed, LINE),
+            self._grads,
+        )
         self.layers = np.array(self._layers, LAYER)
         self.rows = np.array(sorted(self._rows), ROW)
         if int(self.rows["size"].sum()) != self.size:
