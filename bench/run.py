@@ -1,15 +1,15 @@
 """Ours and the peers, side by side: `make bench`, or
 
-    .venv-bench/bin/python bench/run.py                       everything; about two hours on two quiet cores
+    .venv-bench/bin/python bench/run.py                       everything; about an hour and a half on two quiet cores
     .venv-bench/bin/python bench/run.py --quick               a smoke run: one small case, one repeat
     .venv-bench/bin/python bench/run.py --only fused,sb3      some contenders or parts
     .venv-bench/bin/python bench/run.py --cases 64x64/1024/2  some cases: hidden/minibatch/threads
     .venv-bench/bin/python bench/run.py --more                what results.jsonl lacks, in a later sitting
     .venv-bench/bin/python bench/run.py --render              the tables anew from bench/results.jsonl
 
-In each case all contenders take turns, each in a process of its own, and this is repeated; the machine's
-multiply-add limit is measured before and after every update. Writes results.jsonl, RESULTS.md and results.png beside this
-file. Nothing here fails because something was slow: the bars are judged in words.
+In each case all contenders take turns, each in a process of its own, ours fused before and after everyone else; the
+machine's multiply-add limit is measured before and after every update. Writes results.jsonl, RESULTS.md and results.png
+beside this file. Nothing here fails because something was slow: the bars are judged in words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ sys.path.insert(0, str(HERE))
 import parts  # noqa: E402
 import picture  # noqa: E402
 import table  # noqa: E402
+from turns import Player  # noqa: E402
 
 CONTENDERS = {
     "fused": ("ours.py", "fused"),
@@ -50,8 +50,8 @@ CONTENDERS = {
     "jax": ("jax_loop.py", "whole"),
     "jax-host": ("jax_loop.py", "host"),
 }
-FAST = ("fused", "fused-masked", "jax", "jax-host")
-"""Contenders whose updates are so short that more of them are timed."""
+BURSTS = {"fused": 2, "fused-masked": 4, "jax": 4, "jax-host": 4}
+"""Updates of one turn, for contenders whose updates are short."""
 CASES = [f"{h}/{m}/{t}" for h in ("64x64", "256x256") for m in (1024, 8192) for t in (2, 1)]
 PARTS = ("worlds", "gae", "checkpoint", "startup", "growth")
 PACKAGES = (
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one small case, one repeat")
     parser.add_argument("--only", default="", help=f"of {', '.join((*CONTENDERS, *PARTS))}")
     parser.add_argument("--cases", default="", help=f"of {', '.join(CASES)}")
-    parser.add_argument("--repeats", type=int, default=0, help="turns of all contenders (3)")
+    parser.add_argument("--repeats", type=int, default=0, help="rounds of turns (3)")
     parser.add_argument("--games", type=int, default=0, help="games of 25 fish (64)")
     parser.add_argument("--more", action="store_true", help="keep results.jsonl, add what it lacks")
     parser.add_argument("--render", action="store_true", help="only write the tables anew")
@@ -83,7 +83,8 @@ def main() -> None:
     if options.render or (options.more and log.exists()):
         lines = [json.loads(line) for line in log.read_text().splitlines()]
     if not options.render:
-        held = list(lines)
+        held = [line for line in lines if not unfinished(line, lines, only)]
+        lines = list(held)
         lines.append({"about": describe(options.quick, repeats, games)})
         for line in measure(only, cases, repeats, games, options.quick, held):
             lines.append(line)
@@ -104,35 +105,19 @@ def measure(
     held: list[dict[str, Any]],
 ) -> Any:
     """Yield a line for everything measured that `held` lacks, in the order of measuring."""
-    missing: dict[str, str] = {}
-    done = Counter(
-        (line["key"], line["case_name"]) for line in held if "key" in line and "failed" not in line
-    )
+    absent: dict[str, str] = {}
+    done = {line["case_name"] for line in held if "key" in line}
     contenders = [key for key in CONTENDERS if key in only]
     for name in cases if contenders else []:
-        hidden, minibatch, threads = parse(name)
-        for repeat in range(repeats):
-            for key in contenders:
-                if repeat < done[key, name]:
-                    continue
-                if key in missing:
-                    yield {"key": key, "case_name": name, "failed": missing[key]}
-                    continue
-                updates = (1 if quick or hidden[0] > 64 else 2) * (4 if key in FAST else 1)
-                record = run(
-                    key,
-                    hidden=",".join(map(str, hidden)),
-                    minibatch=minibatch,
-                    threads=threads,
-                    games=games,
-                    updates=updates,
-                    warmup=1,
-                )
-                if record.get("absent"):
-                    missing[key] = record["failed"]
-                figure = record.get("failed") or f"{record['transitions_per_s']}"
-                say(f"{name} repeat {repeat + 1}/{repeats} {key}: {figure[:100]}")
-                yield {"key": key, "case_name": name, **record}
+        if name in done:
+            continue
+        ready = [key for key in contenders if key not in absent]
+        for key, record in play(name, ready, repeats, games):
+            if record.get("absent"):
+                absent[key] = record["failed"]
+            yield {"key": key, "case_name": name, **record}
+        for key in (key for key in contenders if key not in ready):
+            yield {"key": key, "case_name": name, "failed": absent[key]}
     threads = os.cpu_count() or 1
 
     def run_ours(**settings: Any) -> dict[str, Any]:
@@ -162,8 +147,66 @@ def measure(
     yield {"ended": time.strftime("%Y-%m-%d %H:%M:%S"), "load": os.getloadavg()}
 
 
+def unfinished(line: dict[str, Any], lines: list[dict[str, Any]], only: list[str]) -> bool:
+    """Return whether a line is of a case in which a contender is missing or failed, so that it is played again."""
+    if "key" not in line:
+        return False
+    case = [other for other in lines if other.get("case_name") == line["case_name"]]
+    ran = {other["key"] for other in case if "failed" not in other or other.get("absent")}
+    return not ran.issuperset(key for key in only if key in CONTENDERS)
+
+
+def play(
+    name: str, contenders: list[str], rounds: int, games: int
+) -> list[tuple[str, dict[str, Any]]]:
+    """Play one case; return the record of every contender."""
+    hidden, minibatch, threads = parse(name)
+    settings = {
+        "hidden": ",".join(map(str, hidden)),
+        "minibatch": minibatch,
+        "threads": threads,
+        "games": games,
+        "warmup": 1,
+    }
+    others = [key for key in contenders if key != table.FUSED]
+    round_of = [key for other in others for key in (table.FUSED, other)]
+    schedule = [key for key in (*round_of * rounds, table.FUSED) if key in contenders]
+    records: dict[str, dict[str, Any]] = {}
+    with (
+        tempfile.TemporaryDirectory() as directory
+    ):  # some peers leave files where they are started
+        players: dict[str, Player] = {}
+        try:
+            for key in contenders:
+                burst = BURSTS.get(key, 1)
+                updates = burst * schedule.count(key)
+                player = start(key, Path(directory), **settings, burst=burst, updates=updates)
+                say(f"{name} {key}: warm-up")
+                if player.wait() and player.turn():
+                    players[key] = player
+                else:
+                    records[key] = player.record()
+                    say(f"{name} {key}: {records[key]['failed']}")
+            for number, key in enumerate(schedule):
+                if key in players:
+                    say(f"{name} turn {number + 1}/{len(schedule)}: {key}")
+                    players[key].turn(number)
+            for key, player in players.items():
+                records[key] = player.record()
+        finally:
+            for player in players.values():
+                player.close(kill=True)
+    return [(key, records[key]) for key in contenders]
+
+
 def run(key: str, **settings: Any) -> dict[str, Any]:
-    """Run one adapter in a process of its own; return its line, or `{"failed": reason}`."""
+    """Run one adapter alone, all of its updates at once; return its line, or `{"failed": reason}`."""
+    with tempfile.TemporaryDirectory() as directory:
+        return start(key, Path(directory), **settings).record()
+
+
+def start(key: str, directory: Path, **settings: Any) -> Player:
+    """Start one adapter in a process of its own."""
     script, variant = CONTENDERS[key]
     arguments = {**settings, "variant": variant} if variant else settings
     threads = str(settings.get("threads", 1))
@@ -176,25 +219,7 @@ def run(key: str, **settings: Any) -> dict[str, Any]:
     }
     command = [sys.executable, str(HERE / "peers" / script)]
     command += [f"--{name}={value}" for name, value in arguments.items()]
-    # Some peers leave directories where they are started.
-    with tempfile.TemporaryDirectory() as directory:
-        try:
-            done = subprocess.run(
-                command,
-                cwd=directory,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=1800,
-            )
-        except subprocess.TimeoutExpired:
-            return {"failed": "no result in 30 minutes"}
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith('{"peer"'):
-            return dict(json.loads(line))
-    text = [line for line in done.stderr.splitlines() if line.strip()] or ["no output"]
-    absent = any(word in text[-1] for word in ("ModuleNotFoundError", "ImportError"))
-    return {"failed": text[-1].strip()[:300], "absent": absent}
+    return Player(command, environment, directory)
 
 
 def parse(name: str) -> tuple[tuple[int, ...], int, int]:
@@ -290,10 +315,12 @@ def report(lines: list[dict[str, Any]]) -> str:
         ),
         *(f"- ended {end['ended']}, load {end['load'][0]:.1f}" for end in ends[-1:]),
         f"- shoal, {about['games']} games x 25 fish, 11 observations, 128 steps, 5 epochs, "
-        "interleaved repeats, each contender in a process of its own, one warm-up update",
+        "each contender in a process of its own, one warm-up update",
+        "- contenders take turns, ours fused before and after everyone else. 'Ours fused is': how many times faster it is in the "
+        "turns on both sides, the median over a contender's updates",
         "- every adapter counts its world steps and gradient steps and fails unless both are as asked",
-        "- transitions/s: median over all timed updates; spread: slowest to fastest. 'ours fused is': "
-        "how many times faster ours fused is. A CPU second: transitions by processor time of all threads, "
+        "- transitions/s: median over all timed updates; spread: slowest to fastest. "
+        "A CPU second: transitions by processor time of all threads, "
         "which other people's load disturbs less (threads that wait by spinning count). Inference: the rollout without world and advantages",
         "- masks: peers know none and train on all slots; ours does the same here. 'masks on' is ours as it "
         "runs in earnest: dead fish enter no loss, so it does less work for as many transitions",
@@ -311,12 +338,10 @@ def report(lines: list[dict[str, Any]]) -> str:
     shares: dict[str, float | None] = {}
     for name, rows in cases.items():
         hidden, minibatch, threads = parse(name)
-        ran = Counter(r["key"] for r in records if r["case_name"] == name and "failed" not in r)
-        turns = max(ran.values(), default=0)
         work = transition_flops(bench_spec(hidden), 5)
         out += [
             "",
-            f"## {'x'.join(map(str, hidden))} tanh, minibatch {minibatch}, {threads} thread(s), {turns} repeat(s)",
+            f"## {'x'.join(map(str, hidden))} tanh, minibatch {minibatch}, {threads} thread(s)",
             "",
         ]
         out += table.markdown(rows, work)

@@ -1,7 +1,7 @@
 """From the adapters' JSON lines to a table, ratios, and the bars in words. No measuring happens here.
 
-A *record* is one JSON line plus `key` (the contender) and `case_name` ("64x64/1024/2": hidden widths,
-minibatch, threads), or `{"key", "case_name", "failed": reason}`.
+A *record* is one JSON line plus `key` (the contender), `case_name` ("64x64/1024/2": hidden widths, minibatch,
+threads) and `turns` (the number of the turn of every update), or `{"key", "case_name", "failed": reason}`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ class Row:
     peer: str = ""
     version: str = ""
     rates: list[float] = field(default_factory=list)
-    """Transitions/s of every timed update of every repeat."""
+    """Transitions/s of every timed update."""
+    turns: list[int] = field(default_factory=list)
+    """The turn in which each of them was made."""
     cpu_rates: list[float] = field(default_factory=list)
     """Transitions a processor second, all threads counted."""
     limits: list[float] = field(default_factory=list)
     """FLOP/s of multiply-adds that the machine gave before and after each timed update."""
     split: dict[str, float] | None = None
     gradient_steps: int = 0
-    transitions: int = 0
     rss_mb: float = 0.0
     settings: list[str] = field(default_factory=list)
     failed: str = ""
@@ -44,35 +45,46 @@ class Row:
 
 
 def rows_of(records: list[Record], case_name: str) -> dict[str, Row]:
-    """Return one row a contender of this case, in the order of first appearance."""
+    """Return one row a contender of this case, in their order."""
     rows: dict[str, Row] = {}
-    parts: dict[str, list[dict[str, float]]] = {}
     for record in records:
         if record["case_name"] != case_name:
             continue
-        row = rows.setdefault(record["key"], Row(record["key"]))
+        key = record["key"]
         if "failed" in record:
-            row.failed = record["failed"]
+            rows[key] = Row(key, failed=record["failed"])
             continue
-        row.failed = ""
-        row.peer, row.version, row.settings = record["peer"], record["version"], record["settings"]
-        row.rates += record["transitions_per_s"]
-        row.cpu_rates += [record["transitions"] / max(s, 1e-9) for s in record["cpu_s"]]
-        row.limits += [1e9 * limit for limit in record["limit_gflops"]]
-        row.transitions, row.gradient_steps = record["transitions"], record["gradient_steps"]
-        row.rss_mb = max(row.rss_mb, record["rss_mb"])
-        if record["split"]:
-            parts.setdefault(row.key, []).append(record["split"])
-    for key, several in parts.items():
-        rows[key].split = {p: statistics.median(s[p] for s in several) for p in SPLIT}
+        rows[key] = Row(
+            key,
+            peer=record["peer"],
+            version=record["version"],
+            rates=record["transitions_per_s"],
+            turns=record["turns"],
+            cpu_rates=[record["transitions"] / max(s, 1e-9) for s in record["cpu_s"]],
+            limits=[1e9 * limit for limit in record["limit_gflops"]],
+            split=record["split"],
+            gradient_steps=record["gradient_steps"],
+            rss_mb=record["rss_mb"],
+            settings=record["settings"],
+        )
     return rows
 
 
 def ratio(rows: dict[str, Row], key: str) -> float | None:
-    """Return how many times faster ours fused is than `key`; None without both figures."""
+    """Return how many times faster ours fused is than `key`; None without both figures.
+
+    It is the median over the updates of `key`, each compared with ours fused in the turns beside it.
+    """
     if FUSED not in rows or key not in rows or not rows[FUSED].rates or not rows[key].rates:
         return None
-    return rows[FUSED].median / rows[key].median
+    ours: dict[int, list[float]] = {}
+    for turn, rate in zip(rows[FUSED].turns, rows[FUSED].rates, strict=True):
+        ours.setdefault(turn, []).append(rate)
+    found = [
+        statistics.mean([*ours.get(turn - 1, ()), *ours.get(turn + 1, ())]) / rate
+        for turn, rate in zip(rows[key].turns, rows[key].rates, strict=True)
+    ]
+    return statistics.median(found)
 
 
 def share(row: Row, work: float) -> float | None:
@@ -84,10 +96,10 @@ def share(row: Row, work: float) -> float | None:
     )
 
 
-def fastest(rows: dict[str, Row], keys: tuple[str, ...]) -> Row | None:
-    """Return the fastest of these contenders that has a figure."""
-    ran = [rows[k] for k in keys if k in rows and rows[k].rates]
-    return max(ran, key=lambda row: row.median, default=None)
+def fastest(rows: dict[str, Row], keys: tuple[str, ...]) -> tuple[float, Row] | None:
+    """Return which of these contenders ours fused beats by least, and how many times faster it is."""
+    ran = [(times, rows[k]) for k in keys if (times := ratio(rows, k)) is not None]
+    return min(ran, key=lambda one: one[0], default=None)
 
 
 def thousands(rate: float) -> str:
@@ -103,7 +115,7 @@ def markdown(rows: dict[str, Row], work: float) -> list[str]:
     ]
     ran = sorted((r for r in rows.values() if r.rates), key=lambda r: -r.median)
     for row in ran:
-        times = ratio(rows, row.key)
+        times = None if row.key == FUSED else ratio(rows, row.key)
         part = share(row, work)
         cells = ["", "", "", ""]
         if row.split:
@@ -113,7 +125,7 @@ def markdown(rows: dict[str, Row], work: float) -> list[str]:
         lines.append(
             f"| {row.peer} | {row.version} | {thousands(row.median)} "
             f"| {thousands(min(row.rates))} to {thousands(max(row.rates))} "
-            f"| {f'{times:.1f}x' if times and row.key != FUSED else ''} "
+            f"| {f'{times:.1f}x' if times else ''} "
             f"| {f'{part:.0%}' if part and not masked else ''} "
             f"| {thousands(statistics.median(row.cpu_rates))} | {' | '.join(cells)} "
             f"| {'fewer' if masked else row.gradient_steps} | {row.rss_mb:,.0f} |"
@@ -148,9 +160,7 @@ def bars(cases: dict[str, dict[str, Row]], shares: dict[str, float | None]) -> l
     found: list[Bar] = []
 
     def against(case_name: str, keys: tuple[str, ...], bound: float, text: str) -> None:
-        rows = cases.get(case_name, {})
-        best = fastest(rows, keys)
-        times = ratio(rows, best.key) if best else None
+        times, best = fastest(cases.get(case_name, {}), keys) or (None, None)
         found.append(
             Bar(f"{case_name}: fused / {text}", bound, times, f", {best.peer}" if best else "")
         )

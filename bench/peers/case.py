@@ -10,6 +10,8 @@ Every adapter is a script with the same arguments that trains PPO on the same sh
 
 The counts are measured, not computed: gradient steps by a hook on the optimiser, world steps in the world. An
 adapter that does another amount of work than it was asked for fails instead of printing a figure.
+
+With `--burst N` it says that it is ready and waits for a line before the warm-up and before every N timed updates.
 """
 
 from __future__ import annotations
@@ -19,11 +21,16 @@ import contextlib
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from turns import READY
 
 FISH = 25
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE_COEF, MAX_GRAD_NORM, LR = 0.99, 0.95, 0.2, 0.01, 0.5, 0.5, 3e-4
@@ -46,6 +53,8 @@ class Case:
     """Updates before the clock runs: they compile, allocate and fill caches."""
     uneven: int = 0
     """1: an epoch may be cut into minibatches of slightly uneven size, as ours is (growth only)."""
+    burst: int = 0
+    """Timed updates of a turn; 0: all of them at once."""
     variant: str = ""
 
     @property
@@ -106,6 +115,11 @@ class Meter:
 
     def start(self) -> None:
         """An update begins with its rollout."""
+        timed = len(self.rows) - self.case.warmup
+        if self.case.burst and (not self.rows or (timed >= 0 and timed % self.case.burst == 0)):
+            print(f"\n{READY}", file=sys.__stdout__, flush=True)
+            sys.stdin.readline()
+            self._limit = 0.0
         self._limit = self._limit or limit_gflops(self.case.threads)
         self._env_s = self._advantages_s = self._early_advantages_s = self._learning = 0.0
         self._world_steps = self._gradient_steps = 0
