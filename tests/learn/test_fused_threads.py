@@ -211,7 +211,7 @@ def test_a_barrier_holds_every_thread_back_until_the_last() -> None:
 _START = """
 from holdfast.learn import fused, fused_adam, fused_crew, fused_kernels, fused_order
 fused.compile_kernels()
-calls = [fused_kernels.update, fused_crew.post, fused_crew.work_on, fused_adam.pack, fused_order._swap]
+calls = [fused_kernels.update, fused_crew.post, fused_crew.work_on, fused_adam.pack, fused_order._shuffle]
 assert all(call.stats.cache_hits for call in calls), "something was not loaded from the cache"
 print(sum(sum(call.stats.cache_misses.values()) for call in calls))
 """

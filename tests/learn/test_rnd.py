@@ -234,10 +234,10 @@ def train_on_chain(weight: float, updates: int, seed: int) -> float:
     return goals / ends
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_sparse_chain_is_solved_with_it(seed: int) -> None:
-    assert train_on_chain(0.5, 150, seed) > 0.9
+def test_a_sparse_chain_is_solved_with_it() -> None:
+    """After 300 updates 29 of 30 seeds had solved it, after 150 two thirds of 50."""
+    assert sum(train_on_chain(0.5, 300, seed) > 0.9 for seed in range(1, 6)) >= 4
 
 
 def test_a_sparse_chain_is_not_solved_without_it() -> None:
-    assert train_on_chain(0.0, 150, seed=1) == 0.0
+    assert train_on_chain(0.0, 300, seed=1) == 0.0

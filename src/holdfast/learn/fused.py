@@ -24,7 +24,7 @@ from holdfast.learn.fused_adam import pack
 from holdfast.learn.fused_crew import Crew
 from holdfast.learn.fused_layout import Layout, aligned
 from holdfast.learn.fused_loss import NOTES
-from holdfast.learn.fused_order import permutation
+from holdfast.learn.fused_order import permutations
 from holdfast.learn.fused_sync import ABORT, PATIENCE, SYNC_SIZE, patience
 from holdfast.learn.fused_tiles import ROWS
 from holdfast.learn.learner import Anchor, Index, Learner
@@ -353,7 +353,7 @@ def compile_kernels() -> float:
                 rollout.values[0])  # fmt: skip
         order = np.zeros((1, 2), np.int32)
         net.update(rollout, order, np.array([0, 2], np.int64), lr=0.0, clip=0.2)
-        permutation(np.random.default_rng(0), order[0])
+        permutations(np.random.default_rng(0), order[0], 1)
         took = time.perf_counter() - start
         done.set()
         return took

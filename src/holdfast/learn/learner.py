@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import ConfigError, nearest
-from holdfast.learn.fused_order import permutation
+from holdfast.learn.fused_order import permutations
 from holdfast.learn.normalise import ObsNorm, RewardNorm
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.policy import Policy, make_policy, to_box
@@ -219,7 +219,7 @@ class Learner(ABC):
         left with too few samples to normalise.
         """
         rng = self.streams[f"{self.name}/minibatches"]
-        order = np.stack([permutation(rng, rows) for _ in range(self.config.epochs)])
+        order = permutations(rng, rows, self.config.epochs)
         count = max(1, round(len(rows) / self.config.minibatch))
         borders = np.arange(count + 1, dtype=np.int64) * len(rows) // count
         return order, borders
