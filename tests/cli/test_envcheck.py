@@ -44,7 +44,7 @@ def test_a_sound_environment_passes_every_mode(tmp_path: Path) -> None:
     assert all(r["steps"] == 150 and r["episodes"] > 0 and r["steps_per_s"] > 0 for r in records)
     for seed in (1, 2):
         assert len({r["first_obs_hash"] for r in records if r["seed"] == seed}) == 1
-    assert records[-1]["worker_exitcodes"] == [0, 0]
+    assert set(records[-1]["worker_exitcodes"]) == {0}, "one worker a core, two at most"
     assert "| process | 2 of 2 | 100% | 34% to 100% |" in report
     assert not list(tmp_path.glob("envcheck_diag_*")), "nothing is kept of trials that went well"
 

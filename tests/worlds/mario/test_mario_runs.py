@@ -111,7 +111,9 @@ def resumed_at(whole: Path, update: int) -> Path:
 
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("mined"), "whole", **TAILS)
+    # So many episodes that some places of death come again, whatever the seed.
+    enough = {"run__updates": 16, "world__games": 16}
+    return train(tmp_path_factory.mktemp("mined"), "whole", **TAILS, **enough)
 
 
 def test_places_where_it_keeps_dying_are_played_again(mined: Path) -> None:
