@@ -46,6 +46,7 @@ from holdfast.learn.fused_loss import (
 from holdfast.learn.fused_simd import address, peek, poke, prefetch
 from holdfast.learn.fused_sync import barrier, ticket
 from holdfast.learn.fused_tiles import ADD, SET, column_sums, gradient, product
+from holdfast.learn.fused_transpose import transpose
 
 SETTINGS = np.dtype(
     [
@@ -77,15 +78,21 @@ GAUSSIAN_ENTROPY = 1.4189385332046727
 def _backward(first, last, layers, packed, work, grads, rows, mode):
     """Add (or set) the gradients of layers `first..last-1`; activations become derivatives.
 
-    The first layer's biases are left out if its inputs have padding: see `_lane`.
+    What is left of the first layer's is done once a lane: see `_finish_first`.
     """
     for k in range(last - 1, first - 1, -1):
         y = layers[k]
         z = work + y.out
-        gradient(
-            z, y.out_row, y.outputs, work + y.source, y.source_row, y.source_columns, rows,
-            grads + y.grad, y.grad_row, mode,
-        )  # fmt: skip
+        if y.turned >= 0:
+            gradient(
+                work + y.source, y.source_row, y.inputs + 1, z, y.out_row, y.columns, rows,
+                work + y.turned, 4 * y.columns, mode,
+            )  # fmt: skip
+        else:
+            gradient(
+                z, y.out_row, y.outputs, work + y.source, y.source_row, y.source_columns, rows,
+                grads + y.grad, y.grad_row, mode,
+            )  # fmt: skip
         if k > first or y.inputs == y.source_columns:
             column_sums(z, y.out_row, y.columns, rows, grads + y.grad_bias, mode)
         if k > first:
@@ -169,11 +176,19 @@ def _write_records(lo, hi, log_probs, advantages, returns, values, actions, obs,
 
 
 @kernel
-def _copy_bias(layer, grads):
-    """Copy the gradient of the first layer's biases from the column of the input that is always 1."""
-    at = grads + layer.grad + 4 * layer.inputs
-    for o in range(layer.outputs if layer.inputs < layer.source_columns else 0):
-        poke(grads + layer.grad_bias + 4 * o, peek(at + o * layer.grad_row))
+def _finish_first(layer, work, grads):
+    """Turn the first layer's gradient back; that of its biases is that of the input that is always 1."""
+    if layer.turned >= 0:
+        at, row = work + layer.turned, 4 * layer.columns
+        for o in range(0, layer.columns, 8):
+            to = grads + layer.grad + o * layer.grad_row
+            for i in range(0, layer.inputs, 8):
+                transpose(at + i * row + 4 * o, row, to + 4 * i, layer.grad_row)
+        copy_row(at + layer.inputs * row, layer.outputs, grads + layer.grad_bias)
+    elif layer.inputs < layer.source_columns:
+        at = grads + layer.grad + 4 * layer.inputs
+        for o in range(layer.outputs):
+            poke(grads + layer.grad_bias + 4 * o, peek(at + o * layer.grad_row))
 
 
 @kernel
@@ -226,8 +241,8 @@ def _lane(
             forward(plan.policy_layers, plan.layers, layers, packed, work, rows)
             _value_block(rows, plan, settings, count, work, sums)
             _backward(plan.policy_layers, plan.layers, layers, packed, work, grads, rows, mode)
-    for net in range(plan.nets):
-        _copy_bias(layers[net * plan.policy_layers], grads)
+    for net in range(plan.nets if end > start else 0):
+        _finish_first(layers[net * plan.policy_layers], work, grads)
 
 
 @kernel

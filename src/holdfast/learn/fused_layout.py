@@ -42,12 +42,14 @@ LAYER = np.dtype(
             "grad",
             "grad_row",
             "grad_bias",
+            "turned",
             "activate",
             "slope",
         ]
     ]
 )
-"""One linear layer: `source` and `out` in `work`, `forward`, `backward` and `bias` in `packed`."""
+"""One linear layer: `source` and `out` in `work`, `forward`, `backward` and `bias` in `packed`; `turned` in `work` is where
+the gradient is added up with inputs in rows and outputs in columns, or -1."""
 
 ROW = np.dtype(
     [
@@ -190,22 +192,36 @@ class Layout:
         self._work = _up(at + 4 * columns, 64)
         return at
 
+    def _take_turned(self) -> int:
+        """Reserve room in `work` for the first layer's gradient, turned, if it has less padding so; return where, or -1.
+
+        An input that is always 1 takes part, and needs a place in the padding of the inputs.
+        """
+        inputs, outputs = self.spec.obs_size, (*self.spec.hidden, 0)[0]
+        rows, columns = _up(inputs + 1, 6), _up(outputs, 8)
+        if inputs % 8 == 0 or rows > 48 or rows * columns >= _up(outputs, 6) * _up(inputs, 8):
+            return -1
+        return self._take_work(max(rows, _up(inputs, 8)) * columns)
+
     def _place(self) -> None:
         spec, block = self.spec, self.block
         source_row = _stride(spec.obs_size)
         source = self._take_work(block * source_row // 4)
         trunks = ["trunk"] if spec.shared else ["pi", "vf"]
+        turned = [self._take_turned() for _ in trunks]
         base, ends = self._work, []
         heads: dict[str, tuple[int, int]] = {}
         policy_layers = 0
-        for trunk in trunks:
+        for trunk, room in zip(trunks, turned, strict=True):
             self._work = base  # the nets run one after another in the same activations
             at, row, size = source, source_row, spec.obs_size
             for i, width in enumerate(spec.hidden):
                 name = f"{trunk}.{i}"
                 rows = [(name, o, o) for o in range(width)]
                 biases = [(name, 0, 0, width)]
-                at, row = self._layer(rows, biases, size, width, at, row, i == 0, True)
+                at, row = self._layer(
+                    rows, biases, size, width, at, row, i == 0, True, -1 if i else room
+                )
                 size = width
             parts, biases, outputs = [], [], 0
             if trunk != "vf":
@@ -282,6 +298,7 @@ class Layout:
         source_row: int,
         first: bool,
         hidden: bool,
+        turned: int = -1,
     ) -> tuple[int, int]:
         """Add a layer of `parts` (name, row of the tensor, padded row); return where its output lies."""
         columns, source_columns = _up(outputs, 8), _up(inputs, 8)
@@ -293,7 +310,7 @@ class Layout:
         end = bias + 4 * columns if first else backward + 4 * outputs * source_columns
         self._packed = _up(end, LINE)
         grad, grad_row = self._grads, 4 * source_columns
-        grad_bias = grad + grad_row * _up(outputs, 6)
+        grad_bias = grad + grad_row * max(_up(outputs, 6), columns)
         self._grads = _up(grad_bias + 4 * columns, 64)
         tanh = self.spec.activation == "tanh"
         self._layers.append(
@@ -312,6 +329,7 @@ class Layout:
                 grad,
                 grad_row,
                 grad_bias,
+                turned,
                 (TANH if tanh else RELU) if hidden else LINEAR,
                 TANH_SLOPE if tanh else RELU_SLOPE,
             )
