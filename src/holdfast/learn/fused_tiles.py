@@ -111,6 +111,45 @@ def _tile16(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
 
 
 @kernel
+def _tile4(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
+    """Finish the 4 x 16 tile at `c`: what six rows leave over of 16, 64 or 256 rows."""
+    zero = fill(ZERO)
+    x0 = x1 = x2 = x3 = zero
+    y0 = y1 = y2 = y3 = zero
+    a3 = a + 3 * a_row
+    for _ in range(depth):
+        p, q = load(b), load(b + 32)
+        s = splat(a)
+        x0, y0 = fma(s, p, x0), fma(s, q, y0)
+        s = splat(a + a_row)
+        x1, y1 = fma(s, p, x1), fma(s, q, y1)
+        s = splat(a + 2 * a_row)
+        x2, y2 = fma(s, p, x2), fma(s, q, y2)
+        s = splat(a3)
+        x3, y3 = fma(s, p, x3), fma(s, q, y3)
+        a += a_k
+        a3 += a_k
+        b += b_k
+    _finish(x0, c, bias, mode)
+    _finish(y0, c + 32, bias + 32, mode)
+    _finish(x1, c + c_row, bias, mode)
+    _finish(y1, c + c_row + 32, bias + 32, mode)
+    _finish(x2, c + 2 * c_row, bias, mode)
+    _finish(y2, c + 2 * c_row + 32, bias + 32, mode)
+    _finish(x3, c + 3 * c_row, bias, mode)
+    _finish(y3, c + 3 * c_row + 32, bias + 32, mode)
+
+
+@kernel
+def _tile(left, a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
+    """Finish the tile at `c`: 16 columns of six rows, or of four if no more are `left`."""
+    if left <= 4:
+        _tile4(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode)
+    else:
+        _tile16(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode)
+
+
+@kernel
 def _tile8(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
     """Finish the 6 x 8 tile at `c`; odd and even k have accumulators of their own, to hide latency."""
     zero = fill(ZERO)
@@ -171,8 +210,8 @@ def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
         for r in range(0, rows, ROWS):
             b = packed
             for j in range(0, wide, WIDE):
-                _tile16(a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                        bias + 4 * j, finish)  # fmt: skip
+                _tile(rows - r, a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
+                      bias + 4 * j, finish)  # fmt: skip
                 b += 64 * depth
             if wide < columns:
                 _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
@@ -183,8 +222,8 @@ def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
     for j in range(0, wide, WIDE):
         b = packed + 4 * j * depth
         for r in range(0, rows, ROWS):
-            _tile16(a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                    bias + 4 * j, finish)  # fmt: skip
+            _tile(rows - r, a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
+                  bias + 4 * j, finish)  # fmt: skip
             if mode == TANH:
                 _tanh_rows(c + r * c_row + 4 * j, c_row, WIDE)
     if wide < columns:
@@ -229,8 +268,8 @@ def gradient(z, z_row, outputs, x, x_row, columns, samples, g, g_row, mode):
     wide = columns // WIDE * WIDE
     for j in range(0, wide, WIDE):
         for o in range(0, outputs, ROWS):
-            _tile16(z + 4 * o, 4, z_row, x + 4 * j, x_row, samples, g + o * g_row + 4 * j, g_row,
-                    0, mode)  # fmt: skip
+            _tile(outputs - o, z + 4 * o, 4, z_row, x + 4 * j, x_row, samples,
+                  g + o * g_row + 4 * j, g_row, 0, mode)  # fmt: skip
     if wide < columns:
         for o in range(0, outputs, ROWS):
             _tile8(z + 4 * o, 4, z_row, x + 4 * wide, x_row, samples, g + o * g_row + 4 * wide,
