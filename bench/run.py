@@ -1,6 +1,6 @@
 """Ours and the peers, side by side: `make bench`, or
 
-    .venv-bench/bin/python bench/run.py                       everything; about an hour and a half on two quiet cores
+    .venv-bench/bin/python bench/run.py                       everything; about two hours on two quiet cores
     .venv-bench/bin/python bench/run.py --quick               a smoke run: one small case, one repeat
     .venv-bench/bin/python bench/run.py --only fused,sb3      some contenders or parts
     .venv-bench/bin/python bench/run.py --cases 64x64/1024/2  some cases: hidden/minibatch/threads
@@ -105,7 +105,7 @@ def measure(
     held: list[dict[str, Any]],
 ) -> Any:
     """Yield a line for everything measured that `held` lacks, in the order of measuring."""
-    absent: dict[str, str] = {}
+    absent: dict[str, dict[str, Any]] = {}
     done = {line["case_name"] for line in held if "key" in line}
     contenders = [key for key in CONTENDERS if key in only]
     for name in cases if contenders else []:
@@ -114,10 +114,10 @@ def measure(
         ready = [key for key in contenders if key not in absent]
         for key, record in play(name, ready, repeats, games):
             if record.get("absent"):
-                absent[key] = record["failed"]
+                absent[key] = record
             yield {"key": key, "case_name": name, **record}
         for key in (key for key in contenders if key not in ready):
-            yield {"key": key, "case_name": name, "failed": absent[key]}
+            yield {"key": key, "case_name": name, **absent[key]}
     threads = os.cpu_count() or 1
 
     def run_ours(**settings: Any) -> dict[str, Any]:
@@ -171,32 +171,24 @@ def play(
     others = [key for key in contenders if key != table.FUSED]
     round_of = [key for other in others for key in (table.FUSED, other)]
     schedule = [key for key in (*round_of * rounds, table.FUSED) if key in contenders]
-    records: dict[str, dict[str, Any]] = {}
-    with (
-        tempfile.TemporaryDirectory() as directory
-    ):  # some peers leave files where they are started
-        players: dict[str, Player] = {}
+    players: dict[str, Player] = {}
+    # Some peers leave files where they are started.
+    with tempfile.TemporaryDirectory() as directory:
         try:
             for key in contenders:
                 burst = BURSTS.get(key, 1)
                 updates = burst * schedule.count(key)
-                player = start(key, Path(directory), **settings, burst=burst, updates=updates)
                 say(f"{name} {key}: warm-up")
-                if player.wait() and player.turn():
-                    players[key] = player
-                else:
-                    records[key] = player.record()
-                    say(f"{name} {key}: {records[key]['failed']}")
+                players[key] = start(key, Path(directory), **settings, burst=burst, updates=updates)
+                if not (players[key].wait() and players[key].turn()):
+                    say(f"{name} {key}: ended before its first turn")
             for number, key in enumerate(schedule):
-                if key in players:
-                    say(f"{name} turn {number + 1}/{len(schedule)}: {key}")
-                    players[key].turn(number)
-            for key, player in players.items():
-                records[key] = player.record()
+                say(f"{name} turn {number + 1}/{len(schedule)}: {key}")
+                players[key].turn(number)
+            return [(key, player.record()) for key, player in players.items()]
         finally:
             for player in players.values():
                 player.close(kill=True)
-    return [(key, records[key]) for key in contenders]
 
 
 def run(key: str, **settings: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ everyone else, and a ratio compares a turn with its two neighbours (`table.ratio
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 import threading
@@ -61,8 +62,8 @@ class Player:
         """Let it play one turn; `number` is kept with the record, without one it is the warm-up."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write("go\n")
-            self._process.stdin.flush()
+            # Past the buffer: what cannot be written must not be tried again when the pipe is closed.
+            os.write(self._process.stdin.fileno(), b"go\n")
         except BrokenPipeError:
             return False
         if number is not None:

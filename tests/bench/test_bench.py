@@ -146,6 +146,15 @@ def test_contenders_take_turns_and_one_that_fails_costs_the_others_nothing(
     assert not run.unfinished(lines[0], lines, ["fused", "torch"])
 
 
+def test_a_contender_that_dies_between_turns_is_recorded_as_failed(tmp_path: Path) -> None:
+    turns = load("turns")
+    script = f"print({turns.READY!r}, flush=True); input(); raise SystemExit('out of breath')"
+    player = turns.Player([sys.executable, "-c", script], {}, tmp_path)
+    assert player.wait()
+    assert not player.turn() and not player.turn(0) and not player.turn(2)
+    assert player.record() == {"failed": "out of breath", "absent": False}
+
+
 def test_work_that_is_not_a_whole_number_of_minibatches_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH / "peers" / "ours.py"), "--games=1", "--minibatch=1024"]
     done = subprocess.run([*command, "--updates=1"], cwd=tmp_path, capture_output=True, text=True)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.parallel import cores
+
 ENVS = Path(__file__).parents[1] / "worlds"
 KEYS = (
     "schema ts mode trial seed num_envs backend backend_version python numpy ok phase_failed error_type "
@@ -44,7 +46,7 @@ def test_a_sound_environment_passes_every_mode(tmp_path: Path) -> None:
     assert all(r["steps"] == 150 and r["episodes"] > 0 and r["steps_per_s"] > 0 for r in records)
     for seed in (1, 2):
         assert len({r["first_obs_hash"] for r in records if r["seed"] == seed}) == 1
-    assert set(records[-1]["worker_exitcodes"]) == {0}, "one worker a core, two at most"
+    assert records[-1]["worker_exitcodes"] == [0] * min(2, cores())
     assert "| process | 2 of 2 | 100% | 34% to 100% |" in report
     assert not list(tmp_path.glob("envcheck_diag_*")), "nothing is kept of trials that went well"
 

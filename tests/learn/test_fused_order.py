@@ -34,9 +34,8 @@ def test_all_orders_are_equally_likely(heap: int, monkeypatch: pytest.MonkeyPatc
     ]
     assert sum(counts) == draws
     expected = draws / 24
-    assert (
-        sum((n - expected) ** 2 / expected for n in counts) < 49.7
-    )  # 23 degrees of freedom, 1 in 1000
+    # 23 degrees of freedom, 1 in 1000
+    assert sum((n - expected) ** 2 / expected for n in counts) < 49.7
 
 
 def test_a_row_of_a_long_order_ends_anywhere() -> None:
