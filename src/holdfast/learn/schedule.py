@@ -76,7 +76,7 @@ def parse_windows(text: str, key: str = "entropy_windows") -> tuple[Window, ...]
         except ValueError:
             raise ConfigError(
                 f"{key}: '{item}' is not a window. Write 'first-last:value', 'first+:value' or "
-                "'update:value', joined by commas, for example '16-24:0.03,25+:0.02'."
+                "'update:value', joined by commas, for example '16-24:0.03,25+:0.02'; updates count from 1."
             ) from None
     return tuple(sorted(windows, key=lambda w: w.first))
 
