@@ -129,6 +129,23 @@ def test_every_script_plays_every_kind_of_action_within_its_bounds():
                 assert (actions <= space.high + 1e-6).all()
 
 
+def test_a_fixed_speed_does_not_bind_scripts():
+    world = PursuitWorld(games=4, fixed_speed=True)
+    world.reset(seed=0)
+    state = world.get_state()
+    state["pose"][:, 0] = [-2.0, 0.0, np.pi / 3]
+    state["pose"][:, 1] = [2.0, 0.0, 0.0]
+    actions = np.zeros((8, 1), np.float32)
+    for name, speed in {"greedy": 0.5, "chaser": 0.5, "static": 0.0, "pure_pursuit": 1.0}.items():
+        world.set_state(state)
+        Scripted(name, "pursuer").write(world, actions)
+        world.step(actions)
+        np.testing.assert_allclose(world.records["last_action"][:, 0, 0], speed, rtol=1e-6)
+        np.testing.assert_array_equal(world.records["last_action"][:, 1, 0], 1.0)
+        world.step(actions)  # nobody asked the script: a policy plays, at full speed
+        np.testing.assert_array_equal(world.records["last_action"][:, 0, 0], 1.0)
+
+
 def test_an_unknown_script_or_role_is_refused():
     with pytest.raises(ConfigError, match="Did you mean 'greedy'"):
         Scripted("gredy", "pursuer")

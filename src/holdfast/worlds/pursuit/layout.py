@@ -126,7 +126,6 @@ PARAMS = np.dtype(
         ("max_steps", "i8"),
         ("prep_steps", "i8"),
         ("mode", "i8"),
-        ("fixed_speed", "?"),
         ("unit_actions", "?"),
         ("timeout_terminates", "?"),
         ("needs_los", "?"),

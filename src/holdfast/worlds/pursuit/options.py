@@ -56,7 +56,7 @@ class PursuitOptions:
     evader_omega_max: float | None = None
     """Turn-rate limit of the evader in rad/s; None: `omega_max`."""
     fixed_speed: bool = False
-    """Agents choose only omega and drive at their top speed: the action has one number."""
+    """Agents choose only omega and drive at their top speed: the action has one number. Scripts keep their own."""
     unit_actions: bool = False
     """Actions are parts of the own limits, v in 0..1 and omega in -1..1, instead of m/s and rad/s: for
     games in which the limits of the two roles differ much."""

@@ -60,7 +60,10 @@ class Scripted:
         actions[me::2] = self.act(world)
 
     def act(self, world: PursuitWorld) -> F32:
-        """Return the actions of its role, `[G, A]`."""
+        """Return the actions of its role, `[G, A]`.
+
+        A fixed speed holds for those who learn: there the script sets its own for the coming step.
+        """
         out = np.empty((world.games, 2), np.float32)
         me, kind = ROLES.index(self.role), SCRIPTS.index(self.name)
         world.threads.over(
@@ -69,7 +72,10 @@ class Scripted:
                 world.params, world.records, kind, me, self.radius, self.seed, out, lo, hi
             ),
         )
-        return out[:, 1:] if world.options.fixed_speed else out
+        if not world.options.fixed_speed:
+            return out
+        world.drive(self.role, out[:, 0])
+        return out[:, 1:]
 
 
 def play(world: PursuitWorld, pursuer: Policy, evader: Policy, seed: int = 0) -> list[Episode]:

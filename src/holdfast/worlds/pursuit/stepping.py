@@ -32,11 +32,9 @@ def _choose(
         turn = clip(3.0 * bearing(game.pose, 0), -w_max, w_max)
         omega = float(np.float32(turn)) if game.flee else 0.0
     else:
-        v = v_max if p.fixed_speed else actions[slot, 0]
-        omega = actions[slot, actions.shape[1] - 1]
+        v, omega = actions[slot, 0], actions[slot, 1]
         if p.unit_actions:
-            v = v if p.fixed_speed else v * v_max
-            omega = omega * w_max
+            v, omega = v * v_max, omega * w_max
     # A number that is not one must not enter the state: NaN fails every comparison.
     if not math.isfinite(v):
         v = 0.0

@@ -35,6 +35,8 @@ _FIELDS = tuple(name for name in GAME.names or () if name not in _STAGED)
 MIXED = ("mixed_share", "mixed_max_init_distance")
 """Mixed-level replay: the share of the games that begin no farther apart than this, whatever the others do."""
 _NEEDED = ("pose", "obstacles", "n_obstacles", "last_action", "t")
+FULL_SPEED = 1e9
+"""Faster than anybody: every action is cut to what its agent can."""
 
 
 class PursuitWorld(World):
@@ -84,7 +86,7 @@ class PursuitWorld(World):
         self._history = np.zeros(shape, np.float32)
         self._stale = np.zeros((g, GRID * GRID))
         self._rays = ray_table(options)
-        self._actions = np.zeros((n, 2 - first))
+        self._actions = np.full((n, 2), FULL_SPEED)
         self._final_obs = np.zeros((n, size), np.float32)
         self._finished = np.zeros(g, GAME)
         self._ended = np.zeros(g, np.uint8)
@@ -173,7 +175,8 @@ class PursuitWorld(World):
         """Step all slots once into the given rows; `info["final_obs"]` is valid until the next step."""
         if obs.dtype != np.float32 or not obs.flags.c_contiguous:
             return self._step_by_copy(actions, obs, rewards, terminations, truncations, mask)
-        self._actions[...] = np.reshape(actions, self._actions.shape)
+        given = np.reshape(actions, (self.num_envs, -1))
+        self._actions[:, 2 - given.shape[1] :] = given
         self._threads.over(
             self.games,
             lambda lo, hi: step_games(
@@ -197,6 +200,8 @@ class PursuitWorld(World):
                 hi,
             ),
         )
+        if self.options.fixed_speed:
+            self._actions[:, 0] = FULL_SPEED
         if not self._ended.any():
             return {}
         which = np.flatnonzero(self._ended)
@@ -373,6 +378,10 @@ class PursuitWorld(World):
         if name not in VALUES:
             raise self._unknown_value(name)
         return self._levels.read(name, level)
+
+    def drive(self, role: str, speeds: Array) -> None:
+        """Let a role drive at `speeds [G]` in the coming step although its speed is fixed: scripts do."""
+        self._actions[ROLES.index(role) :: 2, 0] = speeds
 
     def scripted(self, name: str, role: str) -> Array:
         """Return what the script `name` does now in every game, `[G, A]`."""
