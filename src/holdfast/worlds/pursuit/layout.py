@@ -57,7 +57,7 @@ ENDINGS = ("", "captured", "escaped", "cut", "goals", "navigation_limit")
 """Why an episode ended, by code; 0 means it runs."""
 CAPTURED, ESCAPED, CUT, GOALS, LIMIT = range(1, 6)
 
-FULL, MASKED, SENSORS = range(3)
+FULL, MASKED, SENSORS, FRAME = range(4)
 GRID = 10
 """Cells a side of the search grid."""
 
@@ -245,7 +245,7 @@ def fill_params(row: Any, o: PursuitOptions) -> None:
         if name != "mode" and hasattr(o, name):
             value = getattr(o, name)
             row[name] = -1 if value is None else value
-    row["mode"] = ("full", "masked", "sensors").index(o.mode)
+    row["mode"] = ("full", "masked", "sensors", "frame").index(o.mode)
     row["half_x"], row["half_y"] = o.arena_width / 2, o.arena_height / 2
     row["diagonal"] = np.sqrt(o.arena_width**2 + o.arena_height**2)
     row["v_max"] = (o.pursuer_v_max, o.evader_v_max)

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.errors import ConfigError, nearest
 
-OBSERVATIONS = ("auto", "full", "masked", "sensors")
+OBSERVATIONS = ("auto", "full", "masked", "sensors", "frame")
 SAFETY_ROLES = ("none", "pursuer", "evader", "both")
 SAFETY_METHODS = ("dcbf", "ctcbf", "observe")
 TASKS = ("game", "navigation")
@@ -88,11 +88,12 @@ class PursuitOptions:
 
     observation: str = "auto"
     """`full`, `masked` (opponent hidden by radius, cone or line of sight), `sensors` (cone, lidar and
-    history), or `auto`: `masked` if `partial_obs`, else `full`."""
+    history), `frame` (as much as `full`, in the own frame and without seams: the easiest to learn from), or `auto`:
+    `masked` if `partial_obs`, else `full`."""
     partial_obs: bool = False
     """The original's name for `observation = masked`."""
     n_obstacle_obs: int = 0
-    """Nearest obstacles in the full and masked observation, >= 0."""
+    """Nearest obstacles in the full, masked and frame observation, >= 0."""
     sensing_radius: float | None = None
     """Metres within which an agent sees the other (masked) and cells (search); None: unlimited."""
     fov_angle: float | None = None
@@ -213,8 +214,8 @@ class PursuitOptions:
         if side and (self.arena_width, self.arena_height) != (side, side):
             raise _bad("walls", self.walls, f"in an arena of {side:g} x {side:g} m only")
         self._check_counts()
-        if self.partial_obs and self.observation == "full":
-            raise _bad("observation", "full", "masked, sensors or auto while partial_obs is true")
+        if self.partial_obs and self.observation in ("full", "frame"):
+            raise _bad("observation", self.observation, "masked, sensors or auto while partial_obs is true")
         if self.task == "navigation" and self.mode != "sensors" and self.flee_probability < 1.0:
             allowed = "1 unless observation is sensors: only the sensors show the goal"
             raise _bad("flee_probability", self.flee_probability, allowed)
@@ -251,7 +252,7 @@ class PursuitOptions:
 
     @property
     def mode(self) -> str:
-        """The observation in force: `full`, `masked` or `sensors`."""
+        """The observation in force: `full`, `masked`, `sensors` or `frame`."""
         if self.observation != "auto":
             return self.observation
         return "masked" if self.partial_obs else "full"
@@ -283,6 +284,8 @@ class PursuitOptions:
         if self.mode == "sensors":
             raw = 7 + self.lidar_rays
             return self.lidar_rays + self.history_length * raw + 7
+        if self.mode == "frame":
+            return 20 + 4 * self.n_obstacle_obs
         return (14 if self.mode == "full" else 15) + 2 * self.n_obstacle_obs
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from holdfast.jit import kernel
 from holdfast.worlds.pursuit.draws import GENERATOR_WORDS
 from holdfast.worlds.pursuit.dynamics import drive, push_out
+from holdfast.worlds.pursuit.frame import write_frame
 from holdfast.worlds.pursuit.geometry import bearing, clip, refresh_memory
-from holdfast.worlds.pursuit.layout import CAPTURED, CUT, ESCAPED, GOALS, LIMIT, SENSORS
+from holdfast.worlds.pursuit.layout import CAPTURED, CUT, ESCAPED, FRAME, GOALS, LIMIT, SENSORS
 from holdfast.worlds.pursuit.placement import begin_episode, clear_memory
 from holdfast.worlds.pursuit.rewards import game_rewards, navigation_reward
 from holdfast.worlds.pursuit.safety import INFEASIBLE, UNTOUCHED, filter_action, least_barrier
@@ -67,6 +68,8 @@ def _write_obs(
         if p.mode == SENSORS:
             write_row(p, game, me, obstacles, rays, history[g, me, game.head])
             write_sensors(p, game, me, history[g, me], obs[2 * g + me])
+        elif p.mode == FRAME:
+            write_frame(p, game, me, obstacles, obs, 2 * g + me)
         else:
             write_sight(p, game, me, obstacles, obs, 2 * g + me)
 
