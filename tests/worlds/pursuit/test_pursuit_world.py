@@ -34,6 +34,7 @@ MODES = {
     "full": {},
     "masked": {"partial_obs": True, "sensing_radius": 3.0, "combined_masking": True, "p_full": 0.3},
     "sensors": {"observation": "sensors"},
+    "frame": {"observation": "frame"},
     "guarded": {"safety": "both"},
     "navigation": {"observation": "sensors", "task": "navigation", "navigation_steps": 30},
 }
