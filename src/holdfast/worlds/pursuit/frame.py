@@ -31,7 +31,7 @@ def _to_wall(p: Any, x: float, y: float, c: float, s: float) -> float:
         wide = ((p.half_x if c > 0.0 else -p.half_x) - x) / c
     if abs(s) > 1e-9:
         tall = ((p.half_y if s > 0.0 else -p.half_y) - y) / s
-    return min(wide, tall)
+    return float(min(wide, tall))
 
 
 @kernel

@@ -215,7 +215,9 @@ class PursuitOptions:
             raise _bad("walls", self.walls, f"in an arena of {side:g} x {side:g} m only")
         self._check_counts()
         if self.partial_obs and self.observation in ("full", "frame"):
-            raise _bad("observation", self.observation, "masked, sensors or auto while partial_obs is true")
+            raise _bad(
+                "observation", self.observation, "masked, sensors or auto while partial_obs is true"
+            )
         if self.task == "navigation" and self.mode != "sensors" and self.flee_probability < 1.0:
             allowed = "1 unless observation is sensors: only the sensors show the goal"
             raise _bad("flee_probability", self.flee_probability, allowed)
