@@ -19,8 +19,7 @@ from typing import Any
 from holdfast.jit import kernel
 
 WALLS_AT, OTHER_AT, OBSTACLES_AT, OBSTACLE_SIZE = 2, 10, 20, 4
-HALF_TURN = math.sqrt(0.5)
-"""Cosine of 45 degrees."""
+COS_45 = math.sqrt(0.5)
 
 
 @kernel
@@ -37,7 +36,7 @@ def _to_wall(p: Any, x: float, y: float, c: float, s: float) -> float:
 @kernel
 def _write_walls(p: Any, x: float, y: float, c: float, s: float, out: Any, row: int) -> None:
     """Write the eight distances to the walls, counter-clockwise from straight ahead."""
-    u, v = (c - s) * HALF_TURN, (s + c) * HALF_TURN
+    u, v = (c - s) * COS_45, (s + c) * COS_45
     scale = 1.0 / p.diagonal
     for k in range(4):
         out[row, WALLS_AT + 2 * k] = _to_wall(p, x, y, c, s) * scale
