@@ -25,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
         "sensing_radius": 3.0,
         "combined_masking": True,
     },
+    "frame, 3 obstacles, K=3": {"n_obstacles": 3, "n_obstacle_obs": 3, "observation": "frame"},
     "lidar for both, 3 obstacles": {"n_obstacles": 3, "observation": "sensors"},
     "full, 3 obstacles, safety filter for both": {
         "n_obstacles": 3,
