@@ -124,7 +124,7 @@ class Cast:
     def stand_in(self, role: str, script: str, world: World) -> str:
         """Let a script play the slots of a learner from now on; an empty name ends it."""
         if script:
-            world.scripted(script, role)
+            world.scripted(script, role, self.seats[role][:0])  # refuses a script that is none
             self._stand_ins[role] = script
         else:
             self._stand_ins.pop(role, None)
@@ -134,7 +134,7 @@ class Cast:
         """Replace the actions of learners for whom a script stands in."""
         for role, script in self._stand_ins.items():
             slots = self.seats[role]
-            actions[slots] = world.scripted(script, role)[slots // len(self.roles)]
+            actions[slots] = world.scripted(script, role, slots // len(self.roles))
 
     def ended(self, episodes: Sequence[Episode]) -> None:
         """Count who won against past opponents, and draw the next ones."""

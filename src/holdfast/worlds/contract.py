@@ -141,8 +141,8 @@ class World(VectorEnv[Array, Array, Array]):
         """Let a script such as `RIGHT+B:180` choose the actions of these slots; return its frames."""
         raise ConfigError(f"This world takes no scripted actions, so not '{script}' either.")
 
-    def scripted(self, name: str, role: str) -> Array:
-        """Return what the script `name` does now in every slot of `role`, one action a game."""
+    def scripted(self, name: str, role: str, games: Array | None = None) -> Array:
+        """Return what the script `name` does now as `role` in `games` (all without), one action a game."""
         known = ", ".join(self.scripts) or "none"
         raise ConfigError(
             f"This world has no script '{name}'. It has: {known}.{nearest(name, self.scripts)}"

@@ -34,9 +34,9 @@ def seen(poses, obstacles=(), last_action=((0.0, 0.0), (0.0, 0.0)), **more):
     return world.observe()[0]
 
 
-def by_hand(poses, obstacles, me, last_action, width=SIDE, height=SIDE):
+def by_hand(poses, obstacles, me, last_action):
     """The same numbers, written a second time with complex numbers."""
-    diagonal = np.hypot(width, height)
+    diagonal = np.hypot(SIDE, SIDE)
     spots = [complex(x, y) for x, y, _ in poses]
     ways = [np.exp(1j * t) for *_, t in poses]
     own, way, other = spots[me], ways[me], 1 - me
@@ -45,7 +45,7 @@ def by_hand(poses, obstacles, me, last_action, width=SIDE, height=SIDE):
         ray = way * np.exp(0.25j * np.pi * k)
         far = np.linspace(0.0, diagonal, 400_001)
         points = own + ray * far
-        inside = (np.abs(points.real) <= width / 2) & (np.abs(points.imag) <= height / 2)
+        inside = np.maximum(np.abs(points.real), np.abs(points.imag)) <= SIDE / 2
         numbers.append(far[inside].max() / diagonal)
     away = spots[other] - own
     numbers += [abs(away) / diagonal, min(0.5 / abs(away), 1.0)]
@@ -86,7 +86,7 @@ def test_a_quarter_turn_of_everything_in_a_square_changes_nothing():
 
 @pytest.mark.parametrize("heading", [np.pi, np.pi / 2, 0.0, -np.pi / 4])
 def test_a_small_turn_is_a_small_change_wherever_one_looks(heading):
-    # The other is straight behind at the first heading, where bearings jump.
+    # From 3 m at the first heading and from -3 m at the third the other is straight behind, where bearings jump.
     for x in (-3.0, 3.0):
         at = [seen([[x, 0.0, 0.0], [0.0, 0.0, heading + turn]], [[1.0, 2.0, 0.4]]) for turn in (-1e-4, 1e-4)]  # fmt: skip
         assert np.abs(at[0] - at[1]).max() < 1e-3
@@ -103,7 +103,7 @@ def test_in_an_oblong_the_walls_are_where_they_are():
 
 
 def test_too_few_places_hold_the_obstacles_with_the_smallest_gaps():
-    # The second centre is nearer, but the large circle's edge is.
+    # The first centre is nearer, but the second circle's edge is.
     found = seen([[0.0, 0.0, 0.0], [3.0, 3.0, 0.0]], [[3.0, 0.0, 0.3], [-3.2, 0.0, 1.0]], n_obstacle_obs=1)  # fmt: skip
     assert found.shape[1] == OBSTACLES_AT + OBSTACLE_SIZE
     diagonal = np.hypot(SIDE, SIDE)

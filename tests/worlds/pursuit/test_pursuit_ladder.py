@@ -144,6 +144,17 @@ def test_a_fixed_speed_does_not_bind_scripts():
         np.testing.assert_array_equal(world.records["last_action"][:, 1, 0], 1.0)
         world.step(actions)  # nobody asked the script: a policy plays, at full speed
         np.testing.assert_array_equal(world.records["last_action"][:, 0, 0], 1.0)
+    assert world.scripted("static", "pursuer", np.array([1, 3])).shape == (2, 1)
+    world.step(actions)  # a script that plays in some games leaves the others alone
+    np.testing.assert_array_equal(world.records["last_action"][:, 0, 0], [1.0, 0.0, 1.0, 0.0])
+
+
+def test_an_action_of_the_wrong_width_is_refused():
+    for fixed in (False, True):
+        world = PursuitWorld(games=4, fixed_speed=fixed)
+        world.reset(seed=0)
+        with pytest.raises(ValueError, match="reshape"):
+            world.step(np.zeros((8, 2 if fixed else 1), np.float32))
 
 
 def test_an_unknown_script_or_role_is_refused():

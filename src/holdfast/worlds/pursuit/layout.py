@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.records import Array
-from holdfast.worlds.pursuit.options import PursuitOptions
+from holdfast.worlds.pursuit.options import MODES, PursuitOptions
 
 ROLES = ("pursuer", "evader")
 SCRIPTS = (
@@ -57,7 +57,7 @@ ENDINGS = ("", "captured", "escaped", "cut", "goals", "navigation_limit")
 """Why an episode ended, by code; 0 means it runs."""
 CAPTURED, ESCAPED, CUT, GOALS, LIMIT = range(1, 6)
 
-FULL, MASKED, SENSORS, FRAME = range(4)
+FULL, MASKED, SENSORS, FRAME = range(len(MODES))
 GRID = 10
 """Cells a side of the search grid."""
 
@@ -245,7 +245,7 @@ def fill_params(row: Any, o: PursuitOptions) -> None:
         if name != "mode" and hasattr(o, name):
             value = getattr(o, name)
             row[name] = -1 if value is None else value
-    row["mode"] = ("full", "masked", "sensors", "frame").index(o.mode)
+    row["mode"] = MODES.index(o.mode)
     row["half_x"], row["half_y"] = o.arena_width / 2, o.arena_height / 2
     row["diagonal"] = np.sqrt(o.arena_width**2 + o.arena_height**2)
     row["v_max"] = (o.pursuer_v_max, o.evader_v_max)

@@ -13,7 +13,8 @@ from typing import Any
 
 from holdfast.errors import ConfigError, nearest
 
-OBSERVATIONS = ("auto", "full", "masked", "sensors", "frame")
+MODES = ("full", "masked", "sensors", "frame")
+OBSERVATIONS = ("auto", *MODES)
 SAFETY_ROLES = ("none", "pursuer", "evader", "both")
 SAFETY_METHODS = ("dcbf", "ctcbf", "observe")
 TASKS = ("game", "navigation")

@@ -59,8 +59,8 @@ class Scripted:
         me = ROLES.index(self.role)
         actions[me::2] = self.act(world)
 
-    def act(self, world: PursuitWorld) -> F32:
-        """Return the actions of its role, `[G, A]`.
+    def act(self, world: PursuitWorld, games: Array | None = None) -> F32:
+        """Return the actions of its role in `games` (all without), `[n, A]`.
 
         A fixed speed holds for those who learn: there the script sets its own for the coming step.
         """
@@ -72,10 +72,11 @@ class Scripted:
                 world.params, world.records, kind, me, self.radius, self.seed, out, lo, hi
             ),
         )
+        games = np.arange(world.games) if games is None else games
         if not world.options.fixed_speed:
-            return out
-        world.drive(self.role, out[:, 0])
-        return out[:, 1:]
+            return out[games]
+        world.drive(self.role, games, out[games, 0])
+        return out[games, 1:]
 
 
 def play(world: PursuitWorld, pursuer: Policy, evader: Policy, seed: int = 0) -> list[Episode]:

@@ -87,6 +87,7 @@ class PursuitWorld(World):
         self._stale = np.zeros((g, GRID * GRID))
         self._rays = ray_table(options)
         self._actions = np.full((n, 2), FULL_SPEED)
+        self._given = self._actions[:, first:]
         self._final_obs = np.zeros((n, size), np.float32)
         self._finished = np.zeros(g, GAME)
         self._ended = np.zeros(g, np.uint8)
@@ -175,8 +176,7 @@ class PursuitWorld(World):
         """Step all slots once into the given rows; `info["final_obs"]` is valid until the next step."""
         if obs.dtype != np.float32 or not obs.flags.c_contiguous:
             return self._step_by_copy(actions, obs, rewards, terminations, truncations, mask)
-        given = np.reshape(actions, (self.num_envs, -1))
-        self._actions[:, 2 - given.shape[1] :] = given
+        self._given[...] = np.reshape(actions, self._given.shape)
         self._threads.over(
             self.games,
             lambda lo, hi: step_games(
@@ -379,15 +379,15 @@ class PursuitWorld(World):
             raise self._unknown_value(name)
         return self._levels.read(name, level)
 
-    def drive(self, role: str, speeds: Array) -> None:
-        """Let a role drive at `speeds [G]` in the coming step although its speed is fixed: scripts do."""
-        self._actions[ROLES.index(role) :: 2, 0] = speeds
+    def drive(self, role: str, games: Array, speeds: Array) -> None:
+        """Let a role drive at `speeds` in the coming step of `games` although its speed is fixed: scripts do."""
+        self._actions[2 * games + ROLES.index(role), 0] = speeds
 
-    def scripted(self, name: str, role: str) -> Array:
-        """Return what the script `name` does now in every game, `[G, A]`."""
+    def scripted(self, name: str, role: str, games: Array | None = None) -> Array:
+        """Return what the script `name` does now in `games` (all without), `[n, A]`."""
         from holdfast.worlds.pursuit.policies import Scripted
 
-        return Scripted(name, role).act(self)
+        return Scripted(name, role).act(self, games)
 
     def set_levels(self, levels: Sequence[int]) -> None:
         """Give each game its level, `[G]`: the row of values that it plays under; level 0 is the default.
