@@ -1,7 +1,7 @@
 """The ablation table of docs/pursuit.md: what each countermeasure is worth on best.toml's setting.
 
     python bench/pursuit_ablation.py                       # three seeds of every variant, two runs at a time
-    python bench/pursuit_ablation.py --only full micro     # some variants; the table holds what there is
+    python bench/pursuit_ablation.py --only full "no levels"   # some variants; the table holds what there is
     python bench/pursuit_ablation.py --quick               # tiny runs: shows that it works, says nothing
     python bench/pursuit_ablation.py --out docs/pursuit.md # puts the table between its markers
 
@@ -41,9 +41,10 @@ LEVELS = (
 TURNS = [
     "--guards.balance.enabled=false",
     "--guards.protocol.enabled=true",
+    "--guards.protocol.phase-steps=250000",
     *(f"--guards.protocol.curriculum.{level}" for level in LEVELS),
 ]
-VARIANTS: dict[str, list[str]] = {
+AT_ONCE: dict[str, list[str]] = {
     "full": [],
     "no past opponents": ["--selfplay.history=0"],
     "no balance": [
@@ -57,10 +58,39 @@ VARIANTS: dict[str, list[str]] = {
     "with EWC": ["--guards.balance.protect=1000"],
     "with novelty": ["--novelty.weight=0.1", "--selfplay.novelty-roles=evader"],
     "with dampening": ["--guards.dampen.enabled=true"],
-    "turns of 250 K steps": [*TURNS, "--guards.protocol.phase-steps=250000"],
-    "micro-phases": [*TURNS, "--guards.protocol.phase-steps=0"],
 }
-BY_TURNS = ("turns of 250 K steps", "micro-phases")
+BY_TURNS: dict[str, list[str]] = {
+    name: [*TURNS, *words.split()]
+    for name, words in {
+        "turns": "",
+        "turns of one update (micro-phases)": "--guards.protocol.phase-steps=0",
+        "turns, short at first": "--guards.protocol.warmup=100000,100000,150000,150000,200000,200000",
+        "turns, evader first": "--guards.protocol.evader-first=true",
+        "turns, warm start": "--guards.protocol.warm-start-steps=100000",
+        "turns, mixed levels": "--guards.protocol.mixed-share=0.2",
+        "turns, EWC": "--guards.protocol.protect=1000",
+        "turns, discrete levels": "--guards.protocol.curriculum.kind=discrete",
+        "turns, levels by gap": "--guards.protocol.curriculum.rule=gap --guards.protocol.curriculum.gap-below=0.25",
+        "turns, levels go back": "--guards.protocol.curriculum.regress-escape=0.15",
+        "turns, loser again (adaptive ratio)": "--guards.protocol.boost-gap=0.3 --guards.protocol.boost-phases=2",
+        "turns, alternate freeze": "--guards.protocol.freeze.role=evader",
+        "turns, forced switch": (
+            "--guards.protocol.freeze.role=evader --guards.protocol.freeze.force-steps=500000"
+        ),
+        "turns, health (entropy, captures)": "--guards.collapse.enabled=true",
+        "turns, collapse rollback": (
+            "--guards.collapse.enabled=true --guards.collapse.rate-below=0.1 --guards.collapse.evaluations=2 "
+            "--guards.collapse.capture-low=0 --guards.collapse.capture-high=1"
+        ),
+        "turns, one-sided rollback": (
+            "--guards.collapse.enabled=true --guards.collapse.rate-below=0.1 --guards.collapse.evaluations=2 "
+            "--guards.collapse.capture-low=0 --guards.collapse.capture-high=1 --guards.collapse.both=false"
+        ),
+    }.items()
+}
+GROUPS = (AT_ONCE, BY_TURNS)
+"""Variants of both sides learning at once, and of taking turns; each is compared with the first of its group."""
+VARIANTS = {**AT_ONCE, **BY_TURNS}
 QUICK = (
     "--games 8 --steps 16 --hidden 16,16 --minibatch 64 --stagger 0 --max-steps 40 --probe.every 2 "
     "--probe.episodes 8 --selfplay.pool-every 1"
@@ -168,31 +198,40 @@ MEASURES = {
 
 
 def table(results: dict[str, list[Record]]) -> str:
-    """Return the Markdown table: means over training seeds, and paired differences to `full`."""
+    """Return the Markdown table: means over training seeds, and paired differences to the first of the group."""
     heads = ["variant", *MEASURES.values(), "change of exploitability", "SR_P, lowest and highest"]
     lines = [
         f"| {' | '.join([*heads, 'full level', 'rollbacks'])} |",
         f"|{'---|' * (len(heads) + 2)}",
     ]
-    base = {one["seed"]: one["exploitability"] for one in results.get("full", [])}
-    for name, found in results.items():
-        cells = [spread([one[key] for one in found]) for key in MEASURES]
-        changes = [o["exploitability"] - base[o["seed"]] for o in found if o["seed"] in base]
-        cells.append(spread(changes, "+") if changes and name != "full" else "")
-        cells.append(
-            f"{min(o['lowest'] for o in found):.2f}, {max(o['highest'] for o in found):.2f}"
-        )
-        levels = [o["full_level"] for o in found]
-        cells.append(f"{sum(map(bool, levels))} of {len(levels)}" if None not in levels else "-")
-        cells.append(f"{np.mean([o['rollbacks'] for o in found]):.1f}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for group in GROUPS:
+        first = next(iter(group))
+        base = {one["seed"]: one["exploitability"] for one in results.get(first, [])}
+        lines += [
+            row(name, results[name], {} if name == first else base)
+            for name in group
+            if name in results
+        ]
     seeds = max(len(found) for found in results.values())
     steps = [one["env_steps"] for found in results.values() for one in found]
+    firsts = " or ".join(f"`{next(iter(group))}`" for group in GROUPS)
     note = (
         f"{seeds} training seeds; {min(steps) / 1e6:.1f} to {max(steps) / 1e6:.1f} M steps of both learners; "
-        "brackets are 95 % Student intervals over training seeds, paired with `full` in the change."
+        f"brackets are 95 % Student intervals over training seeds, paired with {firsts} in the change."
     )
     return "\n".join([*lines, "", note])
+
+
+def row(name: str, found: Sequence[Record], base: dict[int, float]) -> str:
+    """Return the line of one variant; `base` is the exploitability, by seed, that it is compared with."""
+    cells = [spread([one[key] for one in found]) for key in MEASURES]
+    changes = [o["exploitability"] - base[o["seed"]] for o in found if o["seed"] in base]
+    cells.append(spread(changes, "+") if changes else "")
+    cells.append(f"{min(o['lowest'] for o in found):.2f}, {max(o['highest'] for o in found):.2f}")
+    levels = [o["full_level"] for o in found]
+    cells.append(f"{sum(map(bool, levels))} of {len(levels)}" if None not in levels else "-")
+    cells.append(f"{np.mean([o['rollbacks'] for o in found]):.1f}")
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 def spread(values: Sequence[float], sign: str = "") -> str:

@@ -25,26 +25,34 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         sys.modules.pop(name, None)
 
 
-def test_every_variant_differs_from_the_full_one_as_its_name_says(bench: Any) -> None:
+def test_every_variant_differs_from_its_base_as_its_name_says(bench: Any) -> None:
     ablation = bench("pursuit_ablation")
-    full = leaves(resolve(str(ablation.CONFIG)))
     changed = {}
-    for name, words in ablation.VARIANTS.items():
-        own = leaves(resolve(str(ablation.CONFIG), overrides(words)))
-        changed[name] = {key for key in full if own[key] != full[key]}
-    assert changed["full"] == set()
+    for group in ablation.GROUPS:
+        settings = {
+            n: leaves(resolve(str(ablation.CONFIG), overrides(w))) for n, w in group.items()
+        }
+        assert len({str(own) for own in settings.values()}) == len(group), "two are the same"
+        base = next(iter(settings.values()))
+        for name, own in settings.items():
+            changed[name] = {key for key in base if own[key] != base[key]}
+    assert changed["full"] == changed["turns"] == set()
     assert changed["no past opponents"] == {"selfplay.history"}
     assert changed["with EWC"] == {"guards.balance.protect"}
-    assert all(changed[name] for name in changed if name != "full")
-    for name in ablation.BY_TURNS:
-        own = resolve(str(ablation.CONFIG), overrides(ablation.VARIANTS[name]))
-        levels = own.guards.protocol.curriculum
-        base = resolve(str(ablation.CONFIG)).guards.balance.curriculum
-        assert (levels.kind, levels.end, levels.increment) == (base.kind, base.end, base.increment)
-        assert not own.guards.balance.enabled
+    assert changed["turns, EWC"] == {"guards.protocol.protect"}
+    assert all(changed[name] for name in changed if name not in {"full", "turns"})
 
 
-def test_differences_are_paired_with_the_full_variant(bench: Any) -> None:
+def test_the_two_bases_differ_in_who_learns_when_alone(bench: Any) -> None:
+    ablation = bench("pursuit_ablation")
+    at_once = resolve(str(ablation.CONFIG))
+    turns = resolve(str(ablation.CONFIG), overrides(ablation.VARIANTS["turns"]))
+    assert at_once.guards.balance.enabled and not at_once.guards.protocol.enabled
+    assert turns.guards.protocol.enabled and not turns.guards.balance.enabled
+    assert turns.guards.protocol.curriculum == at_once.guards.balance.curriculum
+
+
+def test_differences_are_paired_with_the_base_of_the_group(bench: Any) -> None:
     ablation = bench("pursuit_ablation")
 
     def record(seed: int, exploitability: float) -> dict[str, Any]:
@@ -64,12 +72,15 @@ def test_differences_are_paired_with_the_full_variant(bench: Any) -> None:
     text = ablation.table(
         {
             "full": [record(1, 0.10), record(2, 0.30)],
-            "worse": [record(1, 0.20), record(2, 0.40)],
+            "no levels": [record(1, 0.20), record(2, 0.40)],
+            "turns": [record(1, 0.50), record(2, 0.60)],
+            "turns, EWC": [record(1, 0.40), record(2, 0.50)],
         }
     )
-    worse = next(line for line in text.splitlines() if line.startswith("| worse"))
-    assert "+0.100 [+0.100, +0.100]" in worse
-    assert "2 of 2" in worse
+    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
+    assert "+0.100 [+0.100, +0.100]" in rows["no levels"]
+    assert "-0.100 [-0.100, -0.100]" in rows["turns, EWC"]
+    assert "2 of 2" in rows["turns, EWC"]
 
 
 @pytest.mark.parametrize("mark", ["stability", "ablation", "chauffeur", "faster", "strength"])
