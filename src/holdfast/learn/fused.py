@@ -35,7 +35,10 @@ from holdfast.records import F32, Array, Rollout
 from holdfast.rng import Streams
 
 LANES = 4
-"""Shares of a minibatch: up to four threads give equal results, more take a lane each."""
+"""Shares of a minibatch. Up to four threads give equal results (two if policy and value share a trunk); more
+threads have more lanes."""
+LARGE, SMALL = 7, 1
+"""Sizes of the first and the last half of the lanes: the small ones even out what the large ones left uneven."""
 SPREAD_FLOPS = 1e6
 """Work of one forward call from which waking other threads (a few us for the caller) pays."""
 
@@ -51,10 +54,11 @@ class FusedNet:
         if max(spec.hidden, default=1) > 4096:
             raise ValueError(f"hidden widths go up to 4096, not {spec.hidden}")
         self.spec = spec
-        self.lanes = lanes or max(LANES, threads)
-        self.threads = max(1, min(threads, self.lanes))
-        self.layout = Layout(spec, block)
-        layout = self.layout
+        layout = self.layout = Layout(spec, block)
+        nets = int(layout.plan["nets"])
+        # A large piece of work, a net of a lane, for every thread.
+        self.lanes = lanes or max(LANES, 2 * -(-threads // nets))
+        self.threads = max(1, min(threads, self.lanes * nets))
         self.theta = aligned(layout.size)
         self.m = aligned(layout.size)
         self.v = aligned(layout.size)
@@ -65,10 +69,12 @@ class FusedNet:
         self.ewc = 0.0
         self._packed = aligned(self.threads, layout.packed_size // 4)
         self._grads = aligned(self.lanes, layout.grads_size // 4)
+        sizes = [LARGE] * -(-self.lanes // 2) + [SMALL] * (self.lanes // 2)
+        self._shares = np.cumsum([0, *sizes], dtype=np.int64)
         self._work = aligned(self.threads, -(-layout.work_size // 64) * 16 + 16)
         self._records = aligned(0, 0)
         self._squares = np.zeros(len(layout.rows), np.float64)
-        self._sums = np.zeros((self.lanes, 8), np.float64)
+        self._sums = np.zeros((self.lanes * nets, 8), np.float64)
         self._plan = layout.plan.reshape(1)
         self._cuts = layout.cut_rows(self.threads)
         self._flops = 2.0 * layout.size
@@ -168,7 +174,7 @@ class FusedNet:
         args = (
             self._plan, layout.layers, layout.rows, self._cuts, layout.segments, options,
             self.theta, self.m, self.v, self.grad, self._squares, self.anchor, self.fisher,
-            self._packed, self._grads, self._work,
+            self._packed, self._grads, self._shares, self._work,
             _rows(rollout.obs[:-1].reshape(count, -1)),
             actions.view(np.float32),
             rollout.log_probs.reshape(count), rollout.values[:-1].reshape(count),

@@ -2,7 +2,8 @@
 
 `update` is called once by every thread and returns when all minibatches of all epochs are done:
 
-    each lane      stage -> forward -> loss -> backward, block by block, into gradients of its own
+    each lane      stage -> forward -> loss -> backward, block by block, into gradients of its own;
+                   with separate trunks, policy and value are two pieces of work
     barrier        KL stop is decided by every thread from the same sums
     each thread    adds the lanes' gradients of its rows of `theta`, and their squares
     barrier        the norm, clipped
@@ -193,10 +194,13 @@ def _finish_first(layer, work, grads):
 
 @kernel
 def _lane(
-    plan, layers, segments, settings, mean, scale, count, packed, work, grads, obs, records,
-    order, start, end, threads, sums,
+    net, plan, layers, segments, settings, mean, scale, count, packed, work, grads, obs, records,
+    order, start, end, then, sums,
 ):  # fmt: skip
-    """Write the gradients and sums of the samples `order[start:end]`, a part of a minibatch of `count`."""
+    """Write the gradients and sums of one net and the samples `order[start:end]`, a part of a minibatch of `count`.
+
+    `then` is where this thread goes on if all are equally fast.
+    """
     column = 4 * plan.block
     scratch, actions = work + plan.scratch, work + plan.staged
     notes, width = address(records), 4 * records.shape[1]
@@ -217,9 +221,8 @@ def _lane(
             for k in range(NOTES):
                 poke(scratch + k * column + 4 * r, peek(notes + width * n + 4 * k))
             copy_row(notes + width * n + 4 * NOTES, plan.actions, actions + 4 * plan.actions * r)
-        # While this block is computed, fetch the next one: of this lane, or of the lane that this thread
-        # takes next if all are equally fast.
-        ahead = lo + plan.block if lo + plan.block < end else start + threads * (end - start)
+        # While this block is computed, fetch the next one.
+        ahead = lo + plan.block if lo + plan.block < end else then
         for k in range(ahead, min(ahead + plan.block, order.size)):
             n = order[k]
             for line in range(notes + width * n, notes + width * (n + 1), 64):
@@ -229,19 +232,20 @@ def _lane(
                     prefetch(line)
                 prefetch(data + stride * n + 4 * plan.inputs - 4)
         mode = SET if lo == start else ADD
-        forward(0, plan.policy_layers, layers, packed, work, rows)
-        _policy_block(
-            rows, plan, segments, settings, mean, scale, count, packed, work, grads, lo == start,
-            sums,
-        )  # fmt: skip
-        if plan.nets == 1:
-            _value_block(rows, plan, settings, count, work, sums)
-        _backward(0, plan.policy_layers, layers, packed, work, grads, rows, mode)
-        if plan.nets == 2:
+        if net == 0:
+            forward(0, plan.policy_layers, layers, packed, work, rows)
+            _policy_block(
+                rows, plan, segments, settings, mean, scale, count, packed, work, grads, lo == start,
+                sums,
+            )  # fmt: skip
+            if plan.nets == 1:
+                _value_block(rows, plan, settings, count, work, sums)
+            _backward(0, plan.policy_layers, layers, packed, work, grads, rows, mode)
+        else:
             forward(plan.policy_layers, plan.layers, layers, packed, work, rows)
             _value_block(rows, plan, settings, count, work, sums)
             _backward(plan.policy_layers, plan.layers, layers, packed, work, grads, rows, mode)
-    for net in range(plan.nets if end > start else 0):
+    if end > start:
         _finish_first(layers[net * plan.policy_layers], work, grads)
 
 
@@ -276,19 +280,21 @@ def _standardise(advantages, order, wanted):
 @kernel
 def update(
     thread, threads, plans, layers, rows, cuts, segments, options,
-    theta, m, v, grad, squares, anchor, fisher, packed, grads, work,
+    theta, m, v, grad, squares, anchor, fisher, packed, grads, shares, work,
     obs, actions, log_probs, values, advantages, returns, records, order, borders, moments,
     lane_sums, sync, out,
 ):  # fmt: skip
     """Make all gradient steps; return 0, or 1 when the call was aborted.
 
-    `actions [n, K]` are float32 whatever their bits mean, `records [n, NOTES + K or more]` is scratch (with room for the observations if they are short),
-    `order [epochs, S]` are flat positions in the rollout, `borders [M+1]` cut each epoch into
-    minibatches, `moments [epochs * M, 2]` is scratch for what `_standardise` says of them, `out [7]` receives the
-    sums of `OUT` and the number of steps.
+    `shares [lanes + 1]` say where lanes begin and end, in parts of the last; `actions [n, K]` are float32 whatever
+    their bits mean; `records [n, NOTES + K or more]` is scratch (with room for the observations if they are short);
+    `order [epochs, S]` are flat positions in the rollout; `borders [M+1]` cut each epoch into minibatches;
+    `moments [epochs * M, 2]` is scratch for what `_standardise` says of them; `out [7]` receives the sums of
+    `OUT` and the number of steps.
     """
     plan, settings = plans[0], options[0]
     lanes = grads.shape[0]
+    units = lanes * plan.nets
     lane_bytes = 4 * grads.shape[1]
     at_theta, at_grads = address(theta), address(grads)
     at_packed = address(packed) + 4 * packed.shape[1] * thread
@@ -316,35 +322,39 @@ def update(
         for b in range(parts):
             first, count = borders[b], borders[b + 1] - borders[b]
             mean, scale = moments[minibatch, 0], moments[minibatch, 1]
-            # Whoever is free takes the next lane, so a thread that lost its core holds up one at most.
-            # Each thread draws one ticket too many a minibatch, which fixes the first of the next.
+            # Whoever is free takes the next unit, a net of a lane; small lanes come last, so a thread that lost its
+            # core for a while holds up little. Each thread draws one ticket too many a minibatch, which fixes
+            # the first of the next.
             while True:
-                lane = ticket(at_sync) - minibatch * (lanes + threads)
-                if lane >= lanes:
+                unit = ticket(at_sync) - minibatch * (units + threads)
+                if unit >= units:
                     break
-                lane_sums[lane, :] = 0.0
-                start = first + count * lane // lanes
-                end = first + count * (lane + 1) // lanes
+                lane, net = unit // plan.nets, unit % plan.nets
+                lane_sums[unit, :] = 0.0
+                start = first + count * shares[lane] // shares[lanes]
+                end = first + count * shares[lane + 1] // shares[lanes]
+                after = min((unit + threads) // plan.nets, lanes)
+                then = first + count * shares[after] // shares[lanes]
                 if start == end:
                     grads[lane, :] = ZERO
                 _lane(
-                    plan, layers, segments, settings, mean, scale, count, at_packed, at_work,
-                    at_grads + lane * lane_bytes, obs, records, order[epoch], start, end,
-                    threads, lane_sums[lane],
+                    net, plan, layers, segments, settings, mean, scale, count, at_packed, at_work,
+                    at_grads + lane * lane_bytes, obs, records, order[epoch], start, end, then,
+                    lane_sums[unit],
                 )  # fmt: skip
             minibatch += 1
             if barrier(at_sync, threads):
                 return 1
             kl = 0.0
-            for lane in range(lanes):
-                kl += lane_sums[lane, KL]
+            for unit in range(units):
+                kl += lane_sums[unit, KL]
             if settings.target_kl > 0 and kl / count > 1.5 * settings.target_kl:
                 stopped = True
                 break
             for k in range(SUMS):
                 s = 0.0
-                for lane in range(lanes):
-                    s += lane_sums[lane, k]
+                for unit in range(units):
+                    s += lane_sums[unit, k]
                 results[k] += s / count
             for k in range(cuts[thread], cuts[thread + 1]):
                 squares[k] = reduce_row(
