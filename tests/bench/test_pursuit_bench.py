@@ -83,7 +83,9 @@ def test_differences_are_paired_with_the_base_of_the_group(bench: Any) -> None:
     assert "2 of 2" in rows["turns, EWC"]
 
 
-@pytest.mark.parametrize("mark", ["stability", "ablation", "chauffeur", "faster", "strength"])
+@pytest.mark.parametrize(
+    "mark", ["stability", "ablation", "chauffeur", "faster", "strength", "speed"]
+)
 def test_the_page_has_a_place_for_every_table(bench: Any, tmp_path: Path, mark: str) -> None:
     copy = tmp_path / "pursuit.md"
     copy.write_text((ROOT / "docs" / "pursuit.md").read_text())
