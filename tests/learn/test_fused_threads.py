@@ -28,9 +28,11 @@ from holdfast.rng import Streams
 SPEC = NetSpec(11, "discrete", nvec=(5,), hidden=(33, 40))
 
 
-def learner(threads: int, seed: int = 0) -> FusedLearner:
-    config = LearnerConfig(threads=threads, steps=32, minibatch=100, epochs=3, lr=1e-3)
-    return FusedLearner(SPEC, config, Streams(seed), 20)
+def learner(
+    threads: int, seed: int = 0, spec: NetSpec = SPEC, minibatch: int = 100
+) -> FusedLearner:
+    config = LearnerConfig(threads=threads, steps=32, minibatch=minibatch, epochs=3, lr=1e-3)
+    return FusedLearner(spec, config, Streams(seed), 20)
 
 
 def rollout_for(one: FusedLearner) -> Rollout:
@@ -45,9 +47,9 @@ def rollout_for(one: FusedLearner) -> Rollout:
     return rollout
 
 
-def trained(threads: int) -> dict[str, Any]:
+def trained(threads: int, spec: NetSpec = SPEC, minibatch: int = 100) -> dict[str, Any]:
     """Parameters after two updates."""
-    one = learner(threads)
+    one = learner(threads, spec=spec, minibatch=minibatch)
     for _ in range(2):
         one.update(rollout_for(one))
     return one.parameters()
@@ -66,6 +68,20 @@ def test_an_update_repeats_bit_for_bit(threads: int) -> None:
 @pytest.mark.parametrize("threads", [2, 3, 4])
 def test_up_to_four_threads_give_the_result_of_one(threads: int) -> None:
     assert_equal(trained(threads), trained(1))
+
+
+def test_with_a_shared_trunk_two_threads_give_the_result_of_one() -> None:
+    shared = NetSpec.from_state({**SPEC.state(), "shared": True})
+    assert_equal(trained(2, shared), trained(1, shared))
+    assert_equal(trained(5, shared), trained(5, shared))
+
+
+@pytest.mark.parametrize("minibatch", [1, 3, 17])
+def test_a_minibatch_may_have_fewer_samples_than_lanes(minibatch: int) -> None:
+    one = trained(1, minibatch=minibatch)
+    assert_equal(trained(2, minibatch=minibatch), one)
+    for name, values in trained(9, minibatch=minibatch).items():
+        np.testing.assert_allclose(values, one[name], rtol=2e-3, atol=2e-5, err_msg=name)
 
 
 def test_more_threads_than_cores_still_finish() -> None:

@@ -50,15 +50,15 @@ class FusedNet:
     `theta`, call `pack()`. One call at a time: to act while an update runs, act with a copy.
     """
 
-    def __init__(self, spec: NetSpec, threads: int = 1, lanes: int = 0, block: int = 0) -> None:
+    def __init__(self, spec: NetSpec, threads: int = 1) -> None:
         if max(spec.hidden, default=1) > 4096:
             raise ValueError(f"hidden widths go up to 4096, not {spec.hidden}")
         self.spec = spec
-        layout = self.layout = Layout(spec, block)
+        layout = self.layout = Layout(spec)
         nets = int(layout.plan["nets"])
+        self.threads = max(1, threads)
         # A large piece of work, a net of a lane, for every thread.
-        self.lanes = lanes or max(LANES, 2 * -(-threads // nets))
-        self.threads = max(1, min(threads, self.lanes * nets))
+        self.lanes = max(LANES, 2 * -(-self.threads // nets))
         self.theta = aligned(layout.size)
         self.m = aligned(layout.size)
         self.v = aligned(layout.size)
@@ -69,7 +69,7 @@ class FusedNet:
         self.ewc = 0.0
         self._packed = aligned(self.threads, layout.packed_size // 4)
         self._grads = aligned(self.lanes, layout.grads_size // 4)
-        sizes = [LARGE] * -(-self.lanes // 2) + [SMALL] * (self.lanes // 2)
+        sizes = np.repeat([LARGE, SMALL], self.lanes // 2)
         self._shares = np.cumsum([0, *sizes], dtype=np.int64)
         self._work = aligned(self.threads, -(-layout.work_size // 64) * 16 + 16)
         self._records = aligned(0, 0)

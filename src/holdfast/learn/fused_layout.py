@@ -127,7 +127,7 @@ def aligned(*shape: int) -> F32:
 class Layout:
     """Tables for the kernels and the map between parameter names and `theta`."""
 
-    def __init__(self, spec: NetSpec, block: int = 0) -> None:
+    def __init__(self, spec: NetSpec) -> None:
         self.spec = spec
         names = [(f"{n}.{p}", shape) for n, i, o in spec.layers()
                  for p, shape in (("weight", (o, i)), ("bias", (o,)))]  # fmt: skip
@@ -140,7 +140,7 @@ class Layout:
             at += int(np.prod(shape))
         self.size = at
         self._segments()
-        self.block = block or self._pick_block()
+        self.block = self._pick_block()
         self._work = self._packed = self._grads = 0
         self._layers: list[tuple[int, ...]] = []
         self._rows: list[tuple[int, ...]] = []
