@@ -46,6 +46,11 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
         50,
         {"guard/progress/gain_mean": 0.0, "guard/bootstrap/injections": 2},
     ),
+    (
+        "ends_at_one_place",
+        60,
+        {"guard/progress/same_place_rate": 0.9, "guard/progress/same_place": 783.0},
+    ),
     ("return_stays_low", 200, {"episode/return_mean": -1.0}),
     ("progress_without_end", 200, {"guard/progress/gain_mean": 3.0, "episode/count": 0}),
     ("replay_stays_empty", 300, {"train/replay_fill": 0.01}),

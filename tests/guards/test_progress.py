@@ -49,6 +49,37 @@ def test_ground_of_scripts_and_of_snapshot_starts_is_not_the_policys() -> None:
     assert (guard.status()["positive_ratio"], guard.status()["best"]) == (0.0, 40.0)
 
 
+def test_the_place_where_most_episodes_end_is_named_with_their_share() -> None:
+    guard = ProgressGuard(ProgressConfig(near=48))
+    update(
+        guard, *(ended(x, 10) for x in (300, 760, 780, 790, 808, 900)), ended(3161, 10, clear=1.0)
+    )
+    status = guard.status()
+    assert status["same_place_rate"] == 4 / 7 and status["same_place"] == 784.0
+    again = ProgressGuard(ProgressConfig(near=20))
+    again.load_state_dict(guard.state_dict())
+    assert again.status()["same_place_rate"] == 2 / 7, (
+        "780, 790 or 790, 808 are near, not 760 to 808"
+    )
+
+
+def test_places_of_different_stages_are_not_the_same() -> None:
+    guard = ProgressGuard(ProgressConfig())
+    update(guard, *(ended(780, 10, label=stage) for stage in ("1-1", "1-2", "1-3")))
+    update(
+        guard, ended(100, 10, label="1-1"), ended(200, 10, label="1-2"), ended(780, 1, label="1-3")
+    )
+    assert (guard.status()["same_place_rate"], guard.status()["same_place"]) == (1.0, 780.0)
+    update(guard, ended(300, 10, label="1-3"))
+    assert guard.status()["same_place_rate"] == 2 / 3
+
+
+def test_goals_that_were_reached_are_no_place_to_worry_about() -> None:
+    guard = ProgressGuard(ProgressConfig())
+    update(guard, ended(3161, 10, clear=1.0), ended(3161, 10, clear=1.0))
+    assert guard.status()["same_place_rate"] == 0.0
+
+
 def test_an_update_without_an_own_episode_leaves_the_ratio_as_it_was() -> None:
     guard = ProgressGuard(ProgressConfig())
     update(guard, ended(50, 10), ended(40, 0))

@@ -77,6 +77,16 @@ RULES: tuple[Rule, ...] = (
         lasting=50,
     ),
     Rule(
+        "ends_at_one_place",
+        "warning",
+        (("same_place_rate", ">", 0.5),),
+        "{same_place_rate:.0%} of the last episodes of a stage end short of the goal at the same place, near "
+        "{same_place:.0f}. See what happens there (holdfast watch), train from just before it (guards.tails), or "
+        "explore more (--entropy)",
+        min_update=60,
+        lasting=40,
+    ),
+    Rule(
         "return_stays_low",
         "warning",
         (("episodes", ">", 0.0), ("best_return", "<=", 0.0), ("return_gain", "<=", 0.05)),

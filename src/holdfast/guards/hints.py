@@ -15,6 +15,8 @@ from holdfast.records import Cause, Decision, Signals
 SOURCES: dict[str, tuple[str, ...]] = {
     "gain_mean": ("guard/progress/gain_mean",),
     "positive_ratio": ("guard/progress/positive_ratio",),
+    "same_place_rate": ("guard/progress/same_place_rate",),
+    "same_place": ("guard/progress/same_place",),
     "injections": ("guard/bootstrap/injections",),
     "return_mean": ("episode/return_mean",),
     "episodes": ("episode/count",),

@@ -33,6 +33,19 @@ FLAGS = {
 """Facts that are 0 or 1, by the name under which their rate is reported."""
 
 
+def crowd(rows: Iterable[Sequence[float]], near: float) -> tuple[float, float]:
+    """Return the share of episodes that ended short of their goal within `near` of each other, and the middle of where."""
+    kept = list(rows)
+    ends = sorted(row[ROW.index("reached")] for row in kept if not row[ROW.index("clear")])
+    most, middle, first = 0, 0.0, 0
+    for last, end in enumerate(ends):
+        while end - ends[first] > near:
+            first += 1
+        if last - first + 1 > most:
+            most, middle = last - first + 1, 0.5 * (ends[first] + end)
+    return most / max(len(kept), 1), middle
+
+
 def own_episodes(signals: Signals) -> list[Ended]:
     """Return the episodes of this update that the policy played alone from a fresh start."""
     ended: Sequence[Ended] = signals.get("starts/ended") or ()
@@ -61,6 +74,8 @@ class ProgressConfig:
     """Episodes over which rates are taken, of all stages and of each."""
     milestone: Annotated[float, Meta(ge=0)] = 256.0
     """Distance between two milestones of the best so far; 0 counts none."""
+    near: Annotated[float, Meta(ge=0)] = 48.0
+    """Episodes that came no further apart than this ended at the same place."""
     patience: Annotated[int, Meta(ge=0)] = 40
     """Updates without a new best, and without an episode that reached its goal, before the warning; 0 never warns."""
 
@@ -161,6 +176,10 @@ class ProgressGuard(Guard):
             rows = list(zip(*self.recent, strict=True))
             found["stall_steps_mean"] = fmean(rows[ROW.index("stall")])
             found.update({f"{name}_rate": fmean(rows[ROW.index(name)]) for name in FLAGS})
+            crowds = [
+                crowd(kept, self.config.near) for kept in self.stages.values() or [self.recent]
+            ]
+            found["same_place_rate"], found["same_place"] = max(crowds)
         for stage, kept in self.stages.items():
             rows = list(zip(*kept, strict=True))
             found[f"stage/{stage}/episodes"] = self.played[stage]
