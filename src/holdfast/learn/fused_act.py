@@ -10,6 +10,7 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_adam import copy_row
+from holdfast.learn.fused_seven import seven_product
 from holdfast.learn.fused_simd import (
     address,
     exp,
@@ -37,14 +38,21 @@ HALF_LOG_2PI = 0.9189385332046727
 
 
 @kernel
-def forward(first, last, layers, packed, work, rows):
-    """Run layers `first..last-1` on the staged block."""
+def forward(first, last, plan, layers, packed, work, rows, seven):
+    """Run layers `first..last-1` on the staged block, large ones with seven products if so told."""
     for k in range(first, last):
         y = layers[k]
         if y.outputs == 1 and y.activate == LINEAR:
             single_product(
                 work + y.source, y.source_row, rows, packed + y.forward, y.inputs,
                 work + y.out, y.out_row, packed + y.bias,
+            )  # fmt: skip
+            continue
+        if seven and y.forward_sums >= 0:
+            seven_product(
+                work + y.source, y.source_row, rows, packed + y.forward, packed + y.forward_sums, y.inputs,
+                y.columns, work + y.out, y.out_row, packed + y.bias, y.activate, work + plan.sums,
+                plan.sums_row, work + plan.kept,
             )  # fmt: skip
             continue
         product(
@@ -72,7 +80,7 @@ def act_rows(worker, lo, hi, job, plans, layers, segments, packed, work):
             row = job[OBS] + 4 * plan.inputs * (start + r)
             copy_row(row, plan.inputs, source + r * plan.source_row)
         if mode != VALUES or plan.nets == 1:
-            forward(0, plan.policy_layers, layers, at_packed, at_work, rows)
+            forward(0, plan.policy_layers, plan, layers, at_packed, at_work, rows, False)
             noise, to = job[NOISE] + wide * start, job[ACTIONS] + wide * start
             log_probs = job[LOG_PROBS] + 4 * start
             if mode != VALUES and plan.gaussian:
@@ -88,7 +96,7 @@ def act_rows(worker, lo, hi, job, plans, layers, segments, packed, work):
                     rows, mode, segments, at_work + plan.scratch, noise, to, log_probs,
                 )  # fmt: skip
         if plan.nets == 2:
-            forward(plan.policy_layers, plan.layers, layers, at_packed, at_work, rows)
+            forward(plan.policy_layers, plan.layers, plan, layers, at_packed, at_work, rows, False)
         for r in range(rows):
             value = peek(at_work + plan.values + r * plan.values_row)
             poke(job[VALUES_OUT] + 4 * (start + r), value)

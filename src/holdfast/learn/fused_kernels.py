@@ -44,6 +44,7 @@ from holdfast.learn.fused_loss import (
     surrogate,
     value_loss,
 )
+from holdfast.learn.fused_seven import panel_sums, seven_product
 from holdfast.learn.fused_simd import address, peek, poke, prefetch
 from holdfast.learn.fused_sync import barrier, ticket
 from holdfast.learn.fused_tiles import ADD, SET, column_sums, gradient, product
@@ -71,12 +72,14 @@ SETTINGS = np.dtype(
 OUT = ("policy_loss", "value_loss", "entropy_mean", "approx_kl", "clip_fraction", "grad_norm")
 """What `update` sums over minibatches into `out`; the last place holds the number of steps made."""
 
+SEVEN_SAMPLES = 512
+"""Samples of a minibatch from which large layers are multiplied by `fused_seven`."""
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 GAUSSIAN_ENTROPY = 1.4189385332046727
 
 
 @kernel
-def _backward(first, last, layers, packed, work, grads, rows, mode):
+def _backward(first, last, plan, layers, packed, work, grads, rows, mode, seven):
     """Add (or set) the gradients of layers `first..last-1`; activations become derivatives.
 
     What is left of the first layer's is done once a lane: see `_finish_first`.
@@ -96,7 +99,13 @@ def _backward(first, last, layers, packed, work, grads, rows, mode):
             )  # fmt: skip
         if k > first or y.inputs == y.source_columns:
             column_sums(z, y.out_row, y.columns, rows, grads + y.grad_bias, mode)
-        if k > first:
+        if k > first and seven and y.backward_sums >= 0:
+            seven_product(
+                z, y.out_row, rows, packed + y.backward, packed + y.backward_sums, y.outputs,
+                y.source_columns, work + y.source, y.source_row, 0, y.slope, work + plan.sums,
+                plan.sums_row, work + plan.kept,
+            )  # fmt: skip
+        elif k > first:
             product(
                 z, y.out_row, rows, packed + y.backward, y.outputs, y.source_columns,
                 work + y.source, y.source_row, 0, y.slope,
@@ -195,7 +204,7 @@ def _finish_first(layer, work, grads):
 @kernel
 def _lane(
     net, plan, layers, segments, settings, mean, scale, count, packed, work, grads, obs, records,
-    order, start, end, then, sums,
+    order, start, end, then, sums, seven,
 ):  # fmt: skip
     """Write the gradients and sums of one net and the samples `order[start:end]`, a part of a minibatch of `count`.
 
@@ -233,20 +242,41 @@ def _lane(
                 prefetch(data + stride * n + 4 * plan.inputs - 4)
         mode = SET if lo == start else ADD
         if net == 0:
-            forward(0, plan.policy_layers, layers, packed, work, rows)
+            forward(0, plan.policy_layers, plan, layers, packed, work, rows, seven)
             _policy_block(
                 rows, plan, segments, settings, mean, scale, count, packed, work, grads, lo == start,
                 sums,
             )  # fmt: skip
             if plan.nets == 1:
                 _value_block(rows, plan, settings, count, work, sums)
-            _backward(0, plan.policy_layers, layers, packed, work, grads, rows, mode)
+            _backward(0, plan.policy_layers, plan, layers, packed, work, grads, rows, mode, seven)
         else:
-            forward(plan.policy_layers, plan.layers, layers, packed, work, rows)
+            forward(plan.policy_layers, plan.layers, plan, layers, packed, work, rows, seven)
             _value_block(rows, plan, settings, count, work, sums)
-            _backward(plan.policy_layers, plan.layers, layers, packed, work, grads, rows, mode)
+            _backward(
+                plan.policy_layers,
+                plan.layers,
+                plan,
+                layers,
+                packed,
+                work,
+                grads,
+                rows,
+                mode,
+                seven,
+            )
     if end > start:
         _finish_first(layers[net * plan.policy_layers], work, grads)
+
+
+@kernel
+def _sum_weights(layers, packed):
+    """Make the sums of weights that `seven_product` needs."""
+    for k in range(layers.size):
+        y = layers[k]
+        if y.forward_sums >= 0:
+            panel_sums(packed + y.forward, y.inputs, y.columns, packed + y.forward_sums)
+            panel_sums(packed + y.backward, y.outputs, y.source_columns, packed + y.backward_sums)
 
 
 @kernel
@@ -322,6 +352,10 @@ def update(
         for b in range(parts):
             first, count = borders[b], borders[b + 1] - borders[b]
             mean, scale = moments[minibatch, 0], moments[minibatch, 1]
+            # Not for few samples: the sums of weights would cost more than they save.
+            seven = count >= SEVEN_SAMPLES
+            if seven:
+                _sum_weights(layers, at_packed)
             # Whoever is free takes the next unit, a net of a lane; small lanes come last, so a thread that lost its
             # core for a while holds up little. Each thread draws one ticket too many a minibatch, which fixes
             # the first of the next.
@@ -340,7 +374,7 @@ def update(
                 _lane(
                     net, plan, layers, segments, settings, mean, scale, count, at_packed, at_work,
                     at_grads + lane * lane_bytes, obs, records, order[epoch], start, end, then,
-                    lane_sums[unit],
+                    lane_sums[unit], seven,
                 )  # fmt: skip
             minibatch += 1
             if barrier(at_sync, threads):

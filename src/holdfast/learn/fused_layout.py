@@ -43,13 +43,16 @@ LAYER = np.dtype(
             "grad_row",
             "grad_bias",
             "turned",
+            "forward_sums",
+            "backward_sums",
             "activate",
             "slope",
         ]
     ]
 )
 """One linear layer: `source` and `out` in `work`, `forward`, `backward` and `bias` in `packed`; `turned` in `work` is where
-the gradient is added up with inputs in rows and outputs in columns, or -1."""
+the gradient is added up with inputs in rows and outputs in columns, or -1; `forward_sums` and `backward_sums` in `packed` are
+for `fused_seven`, or -1."""
 
 ROW = np.dtype(
     [
@@ -96,6 +99,9 @@ PLAN = np.dtype(
             "inputs",
             "source_row",
             "actions",
+            "sums",
+            "sums_row",
+            "kept",
         ]
     ]
 )
@@ -104,6 +110,8 @@ PLAN = np.dtype(
 
 LINE = 64
 """Bytes of a cache line."""
+WIDE_LAYER = 256
+"""Inputs and outputs from which updates multiply by `fused_seven`."""
 
 
 def _up(n: int, multiple: int) -> int:
@@ -251,6 +259,9 @@ class Layout:
         columns = SEGMENTS + SEGMENT_COLUMNS * len(self.segments)
         scratch = self._take_work(columns * block)
         staged = self._take_work(spec.noise_size * block)
+        sums_row = _stride(max(spec.hidden, default=0) // 2)
+        sums = self._take_work(4 * (block // 2) * sums_row // 4)
+        kept = self._take_work(3 * 16 * (block // 2))
         self._work += 256  # the last tile's rows may pass the end of a block
         log_std = self._packed
         self._packed += 8 * self.head_columns
@@ -283,7 +294,7 @@ class Layout:
             "exps": exps, "exps_row": exps_row, "scratch": scratch, "staged": staged,
             "log_std": log_std, "inverse_std": log_std + 4 * self.head_columns,
             "grad_log_std": grad_log_std, "inputs": spec.obs_size, "source_row": source_row,
-            "actions": spec.noise_size,
+            "actions": spec.noise_size, "sums": sums, "sums_row": sums_row, "kept": kept,
         }  # fmt: skip
         for key, value in values.items():
             self.plan[key] = value
@@ -309,6 +320,16 @@ class Layout:
         backward = -1 if first else _up(bias + 4 * columns, LINE)
         end = bias + 4 * columns if first else backward + 4 * outputs * source_columns
         self._packed = _up(end, LINE)
+        forward_sums = backward_sums = -1
+        if (
+            hidden
+            and not first
+            and min(inputs, outputs) >= WIDE_LAYER
+            and inputs % 32 == outputs % 32 == 0
+        ):
+            forward_sums = self._packed
+            backward_sums = forward_sums + 4 * inputs * outputs
+            self._packed = backward_sums + 4 * inputs * outputs
         grad, grad_row = self._grads, 4 * source_columns
         grad_bias = grad + grad_row * max(_up(outputs, 6), columns)
         self._grads = _up(grad_bias + 4 * columns, 64)
@@ -330,6 +351,8 @@ class Layout:
                 grad_row,
                 grad_bias,
                 turned,
+                forward_sums,
+                backward_sums,
                 (TANH if tanh else RELU) if hidden else LINEAR,
                 TANH_SLOPE if tanh else RELU_SLOPE,
             )

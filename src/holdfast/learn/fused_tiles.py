@@ -44,7 +44,7 @@ ONE = np.float32(1.0)
 
 
 @kernel
-def _finish(v, at, bias, mode):
+def finish(v, at, bias, mode):
     """Store one finished vector at `at` as `mode` (not TANH: see `_tanh_rows`) says."""
     if mode == TANH_SLOPE:
         h = load(at)
@@ -96,18 +96,18 @@ def _tile16(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
         a += a_k
         a3 += a_k
         b += b_k
-    _finish(x0, c, bias, mode)
-    _finish(y0, c + 32, bias + 32, mode)
-    _finish(x1, c + c_row, bias, mode)
-    _finish(y1, c + c_row + 32, bias + 32, mode)
-    _finish(x2, c + 2 * c_row, bias, mode)
-    _finish(y2, c + 2 * c_row + 32, bias + 32, mode)
-    _finish(x3, c + 3 * c_row, bias, mode)
-    _finish(y3, c + 3 * c_row + 32, bias + 32, mode)
-    _finish(x4, c + 4 * c_row, bias, mode)
-    _finish(y4, c + 4 * c_row + 32, bias + 32, mode)
-    _finish(x5, c + 5 * c_row, bias, mode)
-    _finish(y5, c + 5 * c_row + 32, bias + 32, mode)
+    finish(x0, c, bias, mode)
+    finish(y0, c + 32, bias + 32, mode)
+    finish(x1, c + c_row, bias, mode)
+    finish(y1, c + c_row + 32, bias + 32, mode)
+    finish(x2, c + 2 * c_row, bias, mode)
+    finish(y2, c + 2 * c_row + 32, bias + 32, mode)
+    finish(x3, c + 3 * c_row, bias, mode)
+    finish(y3, c + 3 * c_row + 32, bias + 32, mode)
+    finish(x4, c + 4 * c_row, bias, mode)
+    finish(y4, c + 4 * c_row + 32, bias + 32, mode)
+    finish(x5, c + 5 * c_row, bias, mode)
+    finish(y5, c + 5 * c_row + 32, bias + 32, mode)
 
 
 @kernel
@@ -130,14 +130,14 @@ def _tile4(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
         a += a_k
         a3 += a_k
         b += b_k
-    _finish(x0, c, bias, mode)
-    _finish(y0, c + 32, bias + 32, mode)
-    _finish(x1, c + c_row, bias, mode)
-    _finish(y1, c + c_row + 32, bias + 32, mode)
-    _finish(x2, c + 2 * c_row, bias, mode)
-    _finish(y2, c + 2 * c_row + 32, bias + 32, mode)
-    _finish(x3, c + 3 * c_row, bias, mode)
-    _finish(y3, c + 3 * c_row + 32, bias + 32, mode)
+    finish(x0, c, bias, mode)
+    finish(y0, c + 32, bias + 32, mode)
+    finish(x1, c + c_row, bias, mode)
+    finish(y1, c + c_row + 32, bias + 32, mode)
+    finish(x2, c + 2 * c_row, bias, mode)
+    finish(y2, c + 2 * c_row + 32, bias + 32, mode)
+    finish(x3, c + 3 * c_row, bias, mode)
+    finish(y3, c + 3 * c_row + 32, bias + 32, mode)
 
 
 @kernel
@@ -172,12 +172,12 @@ def _tile8(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
         x0, x1 = fma(splat(a), p, x0), fma(splat(a + a_row), p, x1)
         x2, x3 = fma(splat(a + 2 * a_row), p, x2), fma(splat(a3), p, x3)
         x4, x5 = fma(splat(a3 + a_row), p, x4), fma(splat(a3 + 2 * a_row), p, x5)
-    _finish(x0 + y0, c, bias, mode)
-    _finish(x1 + y1, c + c_row, bias, mode)
-    _finish(x2 + y2, c + 2 * c_row, bias, mode)
-    _finish(x3 + y3, c + 3 * c_row, bias, mode)
-    _finish(x4 + y4, c + 4 * c_row, bias, mode)
-    _finish(x5 + y5, c + 5 * c_row, bias, mode)
+    finish(x0 + y0, c, bias, mode)
+    finish(x1 + y1, c + c_row, bias, mode)
+    finish(x2 + y2, c + 2 * c_row, bias, mode)
+    finish(x3 + y3, c + 3 * c_row, bias, mode)
+    finish(x4 + y4, c + 4 * c_row, bias, mode)
+    finish(x5 + y5, c + 5 * c_row, bias, mode)
 
 
 @kernel
@@ -194,7 +194,7 @@ def row_gradient(z, z_row, x, x_row, columns, samples, g, mode):
             of += 2 * z_row
         if samples % 2:
             s = fma(splat(of), load(at), s)
-        _finish(s + t, g + 4 * j, 0, mode)
+        finish(s + t, g + 4 * j, 0, mode)
 
 
 @kernel
@@ -204,18 +204,18 @@ def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
     Packed: tiles of 16 columns (a last one of 8 if need be), each `[depth, 16]`, one after another.
     """
     wide = columns // WIDE * WIDE
-    finish = LINEAR if mode == TANH else mode
+    ending = LINEAR if mode == TANH else mode
     # A panel that fits the first-level cache stays there while the rows pass; a small B stays whole.
     if depth * columns <= 6144:
         for r in range(0, rows, ROWS):
             b = packed
             for j in range(0, wide, WIDE):
                 _tile(rows - r, a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                      bias + 4 * j, finish)  # fmt: skip
+                      bias + 4 * j, ending)  # fmt: skip
                 b += 64 * depth
             if wide < columns:
                 _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
-                       bias + 4 * wide, finish)  # fmt: skip
+                       bias + 4 * wide, ending)  # fmt: skip
             if mode == TANH:
                 _tanh_rows(c + r * c_row, c_row, columns)
         return
@@ -223,14 +223,14 @@ def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
         b = packed + 4 * j * depth
         for r in range(0, rows, ROWS):
             _tile(rows - r, a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                  bias + 4 * j, finish)  # fmt: skip
+                  bias + 4 * j, ending)  # fmt: skip
             if mode == TANH:
                 _tanh_rows(c + r * c_row + 4 * j, c_row, WIDE)
     if wide < columns:
         b = packed + 4 * wide * depth
         for r in range(0, rows, ROWS):
             _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
-                   bias + 4 * wide, finish)  # fmt: skip
+                   bias + 4 * wide, ending)  # fmt: skip
             if mode == TANH:
                 _tanh_rows(c + r * c_row + 4 * wide, c_row, 8)
 
@@ -289,4 +289,4 @@ def column_sums(z, z_row, columns, samples, g, mode):
             at += 2 * z_row
         if samples % 2:
             s = s + load(at)
-        _finish(s + t, g + 4 * j, 0, mode)
+        finish(s + t, g + 4 * j, 0, mode)

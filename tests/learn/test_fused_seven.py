@@ -1,0 +1,142 @@
+"""Seven products of quarters give what eight do, to rounding; and updates of wide networks use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from holdfast.jit import kernel
+from holdfast.learn.fused import FusedLearner
+from holdfast.learn.fused_kernels import SEVEN_SAMPLES
+from holdfast.learn.fused_layout import Layout, aligned
+from holdfast.learn.fused_seven import panel_sums, seven_product
+from holdfast.learn.fused_simd import address
+from holdfast.learn.fused_tiles import LINEAR, RELU_SLOPE, TANH, TANH_SLOPE
+from holdfast.learn.options import LearnerConfig
+from holdfast.learn.ppo import Samples, TorchLearner
+from holdfast.learn.spec import NetSpec
+from holdfast.records import Rollout
+from holdfast.rng import Streams
+
+WIDE = {
+    "256x256": NetSpec(11, "discrete", nvec=(5,), hidden=(256, 256)),
+    "relu, shared": NetSpec(9, "discrete", nvec=(4,), hidden=(256, 320), shared=True, activation="relu"),
+    "depth 3": NetSpec(
+        20, "gaussian", action_size=3, low=(-1.0,) * 3, high=(1.0,) * 3, hidden=(288, 512, 256)
+    ),
+}  # fmt: skip
+
+
+@kernel
+def _multiply(
+    a, a_row, rows, packed, sums, depth, columns, c, c_row, bias, mode, spare, spare_row, kept
+):  # type: ignore[no-untyped-def]
+    panel_sums(address(packed), depth, columns, address(sums))
+    seven_product(
+        address(a), a_row, rows, address(packed), address(sums), depth, columns, address(c), c_row,
+        address(bias), mode, address(spare), spare_row, address(kept),
+    )  # fmt: skip
+
+
+def multiply(a: Any, b: Any, bias: Any, c: Any, mode: int) -> Any:
+    """Return C after the product; the rows behind the last must stay as they are."""
+    rows, depth = a.shape
+    columns = b.shape[1]
+    left, out = aligned(rows + 6, depth + 16), aligned(rows + 6, columns + 16)
+    left[:rows, :depth] = a
+    out[:rows, :columns] = c
+    packed = aligned(depth * columns)
+    packed[:] = np.concatenate([b[:, j : j + 16].ravel() for j in range(0, columns, 16)])
+    sums, row = aligned(depth * columns), depth // 2 + 16
+    spare, kept = aligned(2 * rows * row), aligned(3 * 16 * rows)
+    wide = aligned(columns)
+    wide[:] = bias
+    _multiply(
+        left, 4 * left.shape[1], rows, packed, sums, depth, columns, out, 4 * out.shape[1], wide, mode,
+        spare, 4 * row, kept,
+    )  # fmt: skip
+    return out[:rows, :columns]
+
+
+@pytest.mark.parametrize("rows", [8, 24, 25, 26, 28, 62, 64, 95, 96])
+@pytest.mark.parametrize(("depth", "columns"), [(256, 256), (320, 256), (32, 96)])
+def test_a_product_is_the_product(rows: int, depth: int, columns: int) -> None:
+    rng = np.random.default_rng(rows)
+    a, b = rng.normal(size=(rows, depth)), rng.normal(size=(depth, columns)) / np.sqrt(depth)
+    bias, c = rng.normal(size=columns), rng.uniform(-0.9, 0.9, (rows, columns))
+    a, b, bias, c = (x.astype(np.float32) for x in (a, b, bias, c))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    near = {"rtol": 0, "atol": 2e-5}
+    assert_allclose(multiply(a, b, bias, c, LINEAR), exact + bias, **near)
+    assert_allclose(multiply(a, b, bias, c, TANH), np.tanh(exact + bias), **near)
+    assert_allclose(multiply(a, b, bias, c, TANH_SLOPE), exact * (1 - c**2), **near)
+    assert_allclose(multiply(a, b, bias, c, RELU_SLOPE), np.where(c > 0, exact, 0), **near)
+
+
+def learner(net: str, kind: type, threads: int = 1, minibatch: int = 600) -> Any:
+    config = LearnerConfig(threads=threads, steps=32, minibatch=minibatch, epochs=2, lr=1e-3)
+    return kind(WIDE[net], config, Streams(0), 40)
+
+
+def rollout_for(one: FusedLearner) -> Rollout:
+    rng = np.random.default_rng(1)
+    rollout = one.new_rollout(40)
+    rollout.obs[:] = rng.normal(size=rollout.obs.shape)
+    one.begin(rollout)
+    for t in range(rollout.steps):
+        one.act(rollout, t)
+    rollout.log_probs += rng.normal(0, 0.2, rollout.log_probs.shape).astype(np.float32)
+    rollout.advantages[:] = rng.normal(0.3, 2.0, rollout.advantages.shape)
+    rollout.returns[:] = rollout.values[:-1] + rollout.advantages
+    return rollout
+
+
+def test_wide_layers_have_room_for_their_sums_and_others_do_not() -> None:
+    for spec in WIDE.values():
+        sums = Layout(spec).layers["forward_sums"]
+        assert (sums >= 0).sum() == (len(spec.hidden) - 1) * (1 if spec.shared else 2)
+    for hidden in [(64, 64), (200, 256), (512, 72), (256, 264), (256,)]:
+        layers = Layout(NetSpec(300, "discrete", nvec=(3,), hidden=hidden)).layers
+        assert (layers["forward_sums"] < 0).all() and (layers["backward_sums"] < 0).all()
+
+
+@pytest.mark.parametrize("net", WIDE)
+@pytest.mark.parametrize("samples", [SEVEN_SAMPLES - 1, SEVEN_SAMPLES, 1279])
+def test_gradients_of_wide_networks_equal_autograd(net: str, samples: int) -> None:
+    torch.set_num_threads(1)
+    fused, reference = learner(net, FusedLearner), learner(net, TorchLearner)
+    reference.load_parameters(fused.parameters())
+    rollout = rollout_for(fused)
+    order = np.random.default_rng(3).permutation(32 * 40).astype(np.int32)[None, :samples]
+    fused._optimise(rollout, order, np.array([0, samples]))
+    ours = fused.net.views(fused.net.grad)
+    loss, _ = reference.loss(Samples(rollout), torch.from_numpy(order[0].astype(np.int64)))
+    loss.backward()
+    for name, parameter in reference.net.named_parameters():
+        theirs = parameter.grad.numpy()
+        gap = np.linalg.norm(ours[name] - theirs) / np.linalg.norm(theirs)
+        assert gap < 1e-5, f"{name}: off by {gap:.2e} of its norm"
+
+
+@pytest.mark.parametrize("net", WIDE)
+def test_updates_of_wide_networks_do_not_depend_on_threads_and_agree_with_torch(net: str) -> None:
+    torch.set_num_threads(1)
+    one, two, reference = (
+        learner(net, FusedLearner), learner(net, FusedLearner, 2), learner(net, TorchLearner)
+    )  # fmt: skip
+    reference.load_parameters(one.parameters())
+    rollout = rollout_for(one)
+    order, borders = one.minibatches(np.arange(32 * 40, dtype=np.int32))
+    assert max(np.diff(borders)) >= SEVEN_SAMPLES
+    for each in (one, two, reference):
+        each._optimise(rollout, order, borders)
+    mine, same, other = one.parameters(), two.parameters(), reference.parameters()
+    for name, value in other.items():
+        assert_array_equal(mine[name], same[name], err_msg=name)
+        # A unit of relu whose input is within rounding of 0 may fall on either side.
+        if WIDE[net].activation == "tanh":
+            assert_allclose(mine[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
