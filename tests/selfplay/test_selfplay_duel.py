@@ -19,7 +19,7 @@ from holdfast.probes.stats import wilson
 from holdfast.rng import Streams
 from holdfast.selfplay import duel as module
 from holdfast.selfplay.duel import Duel, duel
-from holdfast.selfplay.players import ActingPlayer, FastPlayer, prepare
+from holdfast.selfplay.players import ActingPlayer, prepare
 from holdfast.worlds.pursuit import PursuitOptions, PursuitWorld
 from holdfast.worlds.pursuit.policies import Scripted
 
@@ -81,33 +81,6 @@ def test_starts_are_the_first_poses_of_the_games(monkeypatch: pytest.MonkeyPatch
     world = PursuitWorld(replace(SMALL, games=12))
     world.reset(seed=list(found.seeds))
     np.testing.assert_array_equal(found.starts, world.records["pose"])
-
-
-@pytest.mark.parametrize("kind", [{}, {"shared": True}, {"activation": "relu"}])
-@pytest.mark.parametrize("normalised", [False, True])
-def test_the_compiled_actor_acts_as_the_policy_does(kind: dict[str, Any], normalised: bool) -> None:
-    policy = network(SMALL, 3, **kind)
-    if normalised:
-        policy.norm = ObsNorm(policy.spec.obs_size)
-        policy.norm.mean[:], policy.norm.var[:] = 0.2, 0.5
-    world = PursuitWorld(replace(SMALL, games=33))
-    obs = np.random.default_rng(1).normal(size=(33, policy.spec.obs_size)).astype(np.float32)
-    fast = FastPlayer(policy)
-    np.testing.assert_allclose(fast.play(world, obs, None, BEGUN), policy.act(obs), atol=2e-5)
-    ours = fast.play(world, obs, np.random.default_rng(4), BEGUN)
-    np.testing.assert_allclose(ours, policy.act(obs, np.random.default_rng(4)), atol=2e-5)
-
-
-def test_the_compiled_actor_picks_discrete_actions_as_the_policy_does() -> None:
-    spec = NetSpec(5, "multi_discrete", nvec=(5, 7), hidden=(16,))
-    parameters = initial_parameters(spec, np.random.default_rng(0))
-    parameters["pi_out.weight"] *= np.float32(100)
-    policy, world = Policy(spec, parameters), PursuitWorld(SMALL)
-    obs = np.random.default_rng(1).normal(size=(64, 5)).astype(np.float32)
-    fast = FastPlayer(policy)
-    np.testing.assert_array_equal(fast.play(world, obs, None, BEGUN), policy.act(obs))
-    ours = fast.play(world, obs, np.random.default_rng(4), BEGUN)
-    np.testing.assert_array_equal(ours, policy.act(obs, np.random.default_rng(4)))
 
 
 def test_networks_play_the_role_that_they_are_given() -> None:

@@ -31,15 +31,13 @@ from holdfast.learn.normalise import ObsNorm, RewardNorm
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.policy import Policy, make_policy, to_box
 from holdfast.learn.returns import explained_variance, gae
-from holdfast.learn.spec import NetSpec, initial_parameters
+from holdfast.learn.spec import FUSED_WIDTH, NetSpec, initial_parameters
 from holdfast.parallel import cores
 from holdfast.records import F32, Array, Bools, Rollout
 from holdfast.rng import Streams
 from holdfast.state import Stateful
 
 Index = npt.NDArray[np.int32]
-FUSED_WIDTH = 512
-"""Widest hidden layer of the fused learner."""
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,23 @@ actions = policy.act(obs, begun=ended)    # slots whose observation is the first
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdfast.learn.normalise import ObsNorm
-from holdfast.learn.spec import NetSpec
+from holdfast.learn.spec import FUSED_WIDTH, NetSpec
 from holdfast.records import F32, Array, Bools
+
+if TYPE_CHECKING:
+    from holdfast.learn.actor import Actor
 
 
 class Policy:
-    """Maps observations `[n, D]` to actions that a world takes."""
+    """Maps observations `[n, D]` to actions that a world takes.
+
+    It is frozen: `parameters` may be changed until it acts for the first time.
+    """
 
     def __init__(
         self, spec: NetSpec, parameters: Mapping[str, F32], norm: ObsNorm | None = None
@@ -26,6 +33,7 @@ class Policy:
         self.spec = spec
         self.parameters = {k: np.array(v, np.float32) for k, v in parameters.items()}
         self.norm = norm
+        self._actor: Actor | None = None
 
     def begin(self) -> None:
         """Begin new episodes in every row with the next call of `act`; a policy without memory has nothing to do."""
@@ -40,7 +48,17 @@ class Policy:
 
         `begun [n]` is True in rows whose observation is the first of an episode; a policy that remembers needs it.
         """
-        return self._pick(self._head("pi", self._rows(obs)), rng)
+        rows = self._rows(obs)
+        if max(self.spec.hidden, default=0) > FUSED_WIDTH:
+            return self._pick(self._head("pi", rows), rng)
+        if self._actor is None:
+            from holdfast.learn.actor import Actor  # loads the compiler
+
+            self._actor = Actor(self.spec, self.parameters)
+        actions = self._actor.act(rows, rng)
+        if self.spec.action == "gaussian":
+            return to_box(self.spec, actions)
+        return actions.astype(np.int64)
 
     def _pick(self, head: Array, rng: np.random.Generator | None) -> Array:
         """Return the actions that the outputs of the network mean."""
@@ -58,7 +76,7 @@ class Policy:
         return self._head("vf", self._rows(obs))[:, 0]
 
     def _rows(self, obs: Array) -> F32:
-        rows = np.asarray(obs, np.float32).reshape(len(obs), -1)
+        rows = np.asarray(obs, np.float32).reshape(len(obs), self.spec.obs_size)
         return rows if self.norm is None else self.norm.apply(rows)
 
     def _head(self, head: str, x: F32) -> F32:

@@ -21,6 +21,8 @@ from holdfast.records import F32
 ActionKind = Literal["discrete", "multi_discrete", "gaussian"]
 Trunk = Literal["mlp", "small", "nature", "impala", "big"]
 Memory = Literal["none", "gru", "lstm", "transformer"]
+FUSED_WIDTH = 512
+"""Widest hidden layer that compiled code runs unless it is asked to."""
 SMALLEST = 36
 """Side of the smallest picture that every network for pictures can read."""
 
