@@ -86,7 +86,7 @@ class FusedNet:
 
     def pack(self) -> None:
         """Make `theta` take effect."""
-        pack(self.layout.rows, self.theta, self._packed)
+        pack(self.layout.rows, int(self.layout.plan["nets"]), self.theta, self._packed)
 
     def act(
         self,

@@ -131,12 +131,15 @@ def _pack_backward(row, theta, packed):
 
 
 @kernel
-def pack_rows(rows, theta, packed):
-    """Copy `theta` to where the tiles of one thread read it."""
+def pack_rows(rows, net, theta, packed):
+    """Copy one net of `theta` to where the tiles of one thread read it."""
     k, last = 0, rows.size
     while k < last:
         row = rows[k]
         count = 1
+        if row.net != net:
+            k += count
+            continue
         if row.eight and k + 8 <= last:
             # Blocks that overlap at the end rather than pass it.
             count = 8
@@ -152,7 +155,8 @@ def pack_rows(rows, theta, packed):
 
 
 @kernel
-def pack(rows, theta, packed):
+def pack(rows, nets, theta, packed):
     """Copy all of `theta` to where the tiles of every thread read it; needed after it was changed from outside."""
     for k in range(packed.shape[0]):
-        pack_rows(rows, address(theta), address(packed) + 4 * packed.shape[1] * k)
+        for net in range(nets):
+            pack_rows(rows, net, address(theta), address(packed) + 4 * packed.shape[1] * k)

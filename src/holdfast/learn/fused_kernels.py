@@ -3,13 +3,13 @@
 `update` is called once by every thread and returns when all minibatches of all epochs are done:
 
     each lane      stage -> forward -> loss -> backward, block by block, into gradients of its own;
-                   with separate trunks, policy and value are two pieces of work
+                   with separate trunks, policy and value are two pieces of work; threads have one that is theirs, pack
+                   its weights for themselves, and help with the other when theirs is done
     barrier        KL stop is decided by every thread from the same sums
     each thread    adds the lanes' gradients of its rows of `theta`, and their squares
     barrier        the norm, clipped
     each thread    Adam on its rows
     barrier
-    each thread    packs all rows for itself
 
 Every sum has an order that does not depend on which thread does it.
 """
@@ -270,9 +270,9 @@ def _lane(
 
 
 @kernel
-def _sum_weights(layers, packed):
-    """Make the sums of weights that `seven_product` needs."""
-    for k in range(layers.size):
+def _sum_weights(net, plan, layers, packed):
+    """Make the sums of a net's weights that `seven_product` needs."""
+    for k in range(net * plan.policy_layers, plan.policy_layers if net == 0 else plan.layers):
         y = layers[k]
         if y.forward_sums >= 0:
             panel_sums(packed + y.forward, y.inputs, y.columns, packed + y.forward_sums)
@@ -336,6 +336,10 @@ def update(
     results = np.zeros(len(OUT) + 1)
     minibatch = 0
     step = settings.step
+    # Which step's weights this thread has packed for itself, and summed. It has a copy of its own, because what one core
+    # writes another would have to fetch line by line.
+    packed_at, summed_at = np.full(2, step), np.full(2, step - 1)
+    home = thread * plan.nets // threads
     stopped = False
     samples = advantages.size
     _write_records(
@@ -354,28 +358,34 @@ def update(
             mean, scale = moments[minibatch, 0], moments[minibatch, 1]
             # Not for few samples: the sums of weights would cost more than they save.
             seven = count >= SEVEN_SAMPLES
-            if seven:
-                _sum_weights(layers, at_packed)
-            # Whoever is free takes the next unit, a net of a lane; small lanes come last, so a thread that lost its
-            # core for a while holds up little. Each thread draws one ticket too many a minibatch, which fixes
-            # the first of the next.
-            while True:
-                unit = ticket(at_sync) - minibatch * (units + threads)
-                if unit >= units:
-                    break
-                lane, net = unit // plan.nets, unit % plan.nets
-                lane_sums[unit, :] = 0.0
-                start = first + count * shares[lane] // shares[lanes]
-                end = first + count * shares[lane + 1] // shares[lanes]
-                after = min((unit + threads) // plan.nets, lanes)
-                then = first + count * shares[after] // shares[lanes]
-                if start == end:
-                    grads[lane, :] = ZERO
-                _lane(
-                    net, plan, layers, segments, settings, mean, scale, count, at_packed, at_work,
-                    at_grads + lane * lane_bytes, obs, records, order[epoch], start, end, then,
-                    lane_sums[unit], seven,
-                )  # fmt: skip
+            for turn in range(plan.nets):
+                net = (home + turn) % plan.nets
+                # Whoever is free takes the next lane; small ones come last, so a thread that lost its core for a while
+                # holds up little. Each thread draws one ticket too many a net and minibatch, which fixes the first of
+                # the next.
+                while True:
+                    lane = ticket(at_sync, net) - minibatch * (lanes + threads)
+                    if lane >= lanes:
+                        break
+                    if packed_at[net] < step:
+                        pack_rows(rows, net, at_theta, at_packed)
+                        packed_at[net] = step
+                    if seven and summed_at[net] < step:
+                        _sum_weights(net, plan, layers, at_packed)
+                        summed_at[net] = step
+                    unit = lane * plan.nets + net
+                    lane_sums[unit, :] = 0.0
+                    start = first + count * shares[lane] // shares[lanes]
+                    end = first + count * shares[lane + 1] // shares[lanes]
+                    after = min(lane + max(1, threads // plan.nets), lanes)
+                    then = first + count * shares[after] // shares[lanes]
+                    if start == end:
+                        grads[lane, :] = ZERO
+                    _lane(
+                        net, plan, layers, segments, settings, mean, scale, count, at_packed, at_work,
+                        at_grads + lane * lane_bytes, obs, records, order[epoch], start, end, then,
+                        lane_sums[unit], seven,
+                    )  # fmt: skip
             minibatch += 1
             if barrier(at_sync, threads):
                 return 1
@@ -417,10 +427,11 @@ def update(
             results[SUMS + 1] += 1
             if barrier(at_sync, threads):
                 return 1
-            # Every thread has a copy of its own: what one core writes another would have to fetch line by line.
-            pack_rows(rows, at_theta, at_packed)
         if stopped:
             break
+    for net in range(plan.nets):
+        if packed_at[net] < step:
+            pack_rows(rows, net, at_theta, at_packed)
     if thread == 0:
         out[:] = results
     return 0

@@ -69,6 +69,7 @@ ROW = np.dtype(
             "backward_tail",
             "depth",
             "eight",
+            "net",
         ]
     ]
 )
@@ -220,7 +221,7 @@ class Layout:
         base, ends = self._work, []
         heads: dict[str, tuple[int, int]] = {}
         policy_layers = 0
-        for trunk, room in zip(trunks, turned, strict=True):
+        for net, (trunk, room) in enumerate(zip(trunks, turned, strict=True)):
             self._work = base  # the nets run one after another in the same activations
             at, row, size = source, source_row, spec.obs_size
             for i, width in enumerate(spec.hidden):
@@ -228,7 +229,7 @@ class Layout:
                 rows = [(name, o, o) for o in range(width)]
                 biases = [(name, 0, 0, width)]
                 at, row = self._layer(
-                    rows, biases, size, width, at, row, i == 0, True, -1 if i else room
+                    net, rows, biases, size, width, at, row, i == 0, True, -1 if i else room
                 )
                 size = width
             parts, biases, outputs = [], [], 0
@@ -245,7 +246,7 @@ class Layout:
                 biases.append(("vf_out", 0, value_column, 1))
                 outputs = value_column + 1
             out, out_row = self._layer(
-                parts, biases, size, outputs, at, row, not spec.hidden, False
+                net, parts, biases, size, outputs, at, row, not spec.hidden, False
             )
             if trunk != "vf":
                 heads["logits"] = (out, out_row)
@@ -282,6 +283,7 @@ class Layout:
                     -1,
                     0,
                     0,
+                    0,
                 )
             )
         self.plan = np.zeros((), PLAN)
@@ -301,6 +303,7 @@ class Layout:
 
     def _layer(
         self,
+        net: int,
         parts: list[tuple[str, int, int]],
         biases: list[tuple[str, int, int, int]],
         inputs: int,
@@ -311,7 +314,7 @@ class Layout:
         hidden: bool,
         turned: int = -1,
     ) -> tuple[int, int]:
-        """Add a layer of `parts` (name, row of the tensor, padded row); return where its output lies."""
+        """Add a layer of a net, of `parts` (name, row of the tensor, padded row); return where its output lies."""
         columns, source_columns = _up(outputs, 8), _up(inputs, 8)
         out_row = _stride(max(columns, _up(outputs, 6)))
         out = self._take_work((self.block + 6) * out_row // 4)
@@ -377,11 +380,12 @@ class Layout:
                     -1 if first else backward + 4 * inputs_wide * outputs + 32 * padded,
                     outputs,
                     int(eight and inputs >= 8),
+                    net,
                 )
             )
         for name, row, padded, count in biases:
             theta = self.slices[f"{name}.bias"][0] + row
             self._rows.append(
-                (theta, count, grad_bias + 4 * padded, BIAS, bias + 4 * padded, 0, -1, 0, -1, 0, 0)
+                (theta, count, grad_bias + 4 * padded, BIAS, bias + 4 * padded, 0, -1, 0, -1, 0, 0, net)
             )
         return out, out_row

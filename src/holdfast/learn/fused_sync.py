@@ -24,14 +24,14 @@ from holdfast.jit import kernel
 from holdfast.learn.fused_simd import vector_op
 from holdfast.parallel import cores
 
-SYNC_SIZE = 40
-"""Length of the int64 array; arrivals, generation, abort, tickets and patience have cache lines of their own."""
+SYNC_SIZE = 48
+"""Length of the int64 array; arrivals, generation, abort, patience and two queues of tickets have cache lines of their own."""
 ABORT = 16
 """Index of the abort flag: write 1 to release every waiting thread."""
-PATIENCE = 32
+PATIENCE = 24
 """Index of how long to spin before others are let onto the core: see `patience`."""
 
-_TICKETS = 24
+_TICKETS = 32
 _SPINS = 20_000
 _YIELDS = 200
 _SLEEP_US = 50
@@ -135,9 +135,9 @@ def rest(waits, spins):
 
 
 @kernel
-def ticket(sync):
-    """Return 0, 1, 2, ... : each number to one caller only."""
-    return add(sync + 8 * _TICKETS, 1)
+def ticket(sync, queue):
+    """Return 0, 1, 2, ... : each number of a queue, 0 or 1, to one caller only."""
+    return add(sync + 8 * _TICKETS + 64 * queue, 1)
 
 
 @kernel
