@@ -194,6 +194,34 @@ gap_evaluations = 1
     assert any(line["name"] == "n_obstacles" and line["applied"] == 3 for line in made)
 
 
+def test_the_opponent_is_hidden_step_by_step_in_training_and_wholly_in_evaluations(
+    tmp_path: Path,
+) -> None:
+    more = """
+[guards.masking]
+enabled = true
+anneal_steps = 2000
+residual = 0.25
+"""
+    masked = {"world__partial_obs": True, "world__sensing_radius": 2.0, "updates": 14}
+    holdfast.train(
+        str(write(tmp_path, more)), runs_dir=tmp_path, run="m", say=lambda text: None, **masked
+    )
+    lines = untimed(tmp_path / "m", "metrics.jsonl")
+    chances = [line["world/p_full"] for line in lines]
+    steps = [line["env_steps"] for line in lines]
+    # What the world reports is what held during the update: the chance that followed from the update before.
+    for chance, before in zip(chances[1:], steps[:-1], strict=True):
+        assert chance == pytest.approx(0.25 + 0.75 * max(0.0, 1.0 - before / 2000), abs=0.01)
+    assert chances[0] == 1.0 and chances[-1] == 0.25
+    from holdfast.study.exploit import played_options
+
+    run = RunDirectory(tmp_path / "m")
+    turned = run.checkpoints().find(None).load()["progress"]["turned"]
+    assert turned["p_full"] == 0.25
+    assert played_options(run.config(), turned).p_full == 0.0
+
+
 def test_a_learner_against_a_script_and_against_a_frozen_run(tmp_path: Path) -> None:
     path = write(tmp_path, "")
     quick = {"updates": 4, "say": lambda text: None, "runs_dir": tmp_path}

@@ -13,6 +13,7 @@ from holdfast.guards.gate import GateConfig, PenaltyGate
 from holdfast.guards.guard import Guard
 from holdfast.guards.health import NonFiniteConfig, NonFiniteGuard, PlateauConfig, PlateauGuard
 from holdfast.guards.hints import HintsConfig, HintsGuard
+from holdfast.guards.masking import MaskingConfig, MaskingGuard
 from holdfast.guards.progress import ProgressConfig, ProgressGuard
 from holdfast.guards.protocol import Protocol, ProtocolConfig
 from holdfast.guards.schedules import BoostConfig, BoostSchedule, DensityConfig, DensitySchedule
@@ -42,6 +43,8 @@ class GuardsConfig:
     """One side of self-play has collapsed."""
     dampen: DampenConfig = field(default_factory=DampenConfig)
     """Smaller steps while self-play is balanced."""
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    """How soon the opponent of a pursuer is hidden."""
     tails: TailsConfig = field(default_factory=TailsConfig)
     """Replay of hard starts."""
     gate: GateConfig = field(default_factory=GateConfig)
@@ -67,6 +70,7 @@ def make_guards(config: GuardsConfig, stages: Sequence[TailStage] = ()) -> list[
         (config.balance.enabled, BalanceGuard(config.balance)),
         (config.collapse.enabled, CollapseGuard(config.collapse)),
         (config.dampen.enabled, DampenGuard(config.dampen)),
+        (config.masking.enabled, MaskingGuard(config.masking)),
         (config.tails.enabled, TailLedger(config.tails, stages)),
         (config.gate.enabled, PenaltyGate(config.gate, config.density.lock_until)),
         (config.density.enabled, DensitySchedule(config.density)),

@@ -7,6 +7,7 @@ between the two says how far the pair is from an even game, not from an equilibr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,10 +18,10 @@ from holdfast.worlds.pursuit.options import PursuitOptions
 
 
 def prepare(options: PursuitOptions, protocol: str) -> PursuitOptions:
-    """Return the options to evaluate with: those of the run."""
+    """Return the options to evaluate with: those of the run, without the help of the masking curriculum."""
     if protocol:
         raise ConfigError(f"pursuit has no protocol '{protocol}'; leave --protocol out.")
-    return options
+    return replace(options, p_full=0.0)
 
 
 def measure(episodes: Sequence[Episode], options: PursuitOptions, seeds: Sequence[int]) -> Measures:

@@ -8,7 +8,7 @@ from a literal seed. What is measured beyond returns and lengths is the world's 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -124,18 +124,25 @@ def run_probe(
 def played_options(spec: ProbeSpec) -> Any:
     """Return the options that a probe's world is made with: one game an episode, and the values in use."""
     module = _module(spec.world)
-    known = {field.name for field in fields(spec.options)}
-    turned = {
-        name: int(value) if isinstance(getattr(spec.options, name), int) else value
-        for name, value in spec.values
-        if name in known
-    }
-    options = replace(spec.options, games=len(spec.seeds), **turned)
+    options = replace(turned(spec.options, dict(spec.values)), games=len(spec.seeds))
     if module:
         return module.prepare(options, spec.protocol)
     if spec.protocol:
         raise ConfigError(f"{spec.world} has no protocol '{spec.protocol}'; leave --protocol out.")
     return options
+
+
+def turned(options: Any, values: Mapping[str, Any]) -> Any:
+    """Return a world's options with the values that guards have set; those of other names are none of its own."""
+    known = {field.name for field in fields(options)}
+    return replace(
+        options,
+        **{
+            name: int(value) if isinstance(getattr(options, name), int) else value
+            for name, value in values.items()
+            if name in known
+        },
+    )
 
 
 def play(

@@ -104,7 +104,7 @@ class PursuitOptions:
     asymmetric_obs: bool = False
     """The evader is never masked."""
     p_full: float = 0.0
-    """Masking curriculum: chance a step that the pursuer gets the unmasked vector, 0 to 1."""
+    """Masking curriculum: chance a step that the pursuer gets the unmasked vector, 0 to 1. Probes play with 0."""
     sensor_half_angle: float = math.pi / 3
     """Half angle of the opponent sensor in rad (sensors), 0 to pi."""
     sensor_range: float = 10.0
