@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from many_runs import holdfast, insert, interval, side_by_side, trained
+from many_runs import holdfast, insert, interval, margin, side_by_side, trained
 
 from holdfast.learn.restore import learner_states, policy_of
 from holdfast.run import RunDirectory
@@ -206,27 +206,31 @@ def table(results: dict[str, list[Record]]) -> str:
     ]
     for group in GROUPS:
         first = next(iter(group))
-        base = {one["seed"]: one["exploitability"] for one in results.get(first, [])}
-        lines += [
-            row(name, results[name], {} if name == first else base)
-            for name in group
-            if name in results
-        ]
-    seeds = max(len(found) for found in results.values())
+        there = {name: {o["seed"]: o for o in results[name]} for name in group if results.get(name)}
+        seeds = sorted(set.intersection(*map(set, there.values()))) if first in there else []
+        values = np.array([[o[s]["exploitability"] for s in seeds] for o in there.values()])
+        half = margin(values) if seeds else float("nan")
+        for k, name in enumerate(there):
+            change = "" if name == first or not seeds else float((values[k] - values[0]).mean())
+            lines.append(row(name, results[name], change, half))
+    most = max(len(found) for found in results.values())
     steps = [one["env_steps"] for found in results.values() for one in found]
     firsts = " or ".join(f"`{next(iter(group))}`" for group in GROUPS)
     note = (
-        f"{seeds} training seeds; {min(steps) / 1e6:.1f} to {max(steps) / 1e6:.1f} M steps of both learners; "
-        f"brackets are 95 % Student intervals over training seeds, paired with {firsts} in the change."
+        f"{most} training seeds; {min(steps) / 1e6:.1f} to {max(steps) / 1e6:.1f} M steps of both learners; brackets are "
+        f"95 % Student intervals over training seeds. Changes are against {firsts} on the same seeds, and their intervals take "
+        "seeds to differ equally much in all variants of a group; one in twenty leaves 0 out by chance."
     )
     return "\n".join([*lines, "", note])
 
 
-def row(name: str, found: Sequence[Record], base: dict[int, float]) -> str:
-    """Return the line of one variant; `base` is the exploitability, by seed, that it is compared with."""
+def row(name: str, found: Sequence[Record], change: float | str, half: float) -> str:
+    """Return the line of one variant; its `change` of exploitability is known to `half`."""
     cells = [spread([one[key] for one in found]) for key in MEASURES]
-    changes = [o["exploitability"] - base[o["seed"]] for o in found if o["seed"] in base]
-    cells.append(spread(changes, "+") if changes else "")
+    if not isinstance(change, str):
+        sure = "" if np.isnan(half) else f" [{change - half:+.3f}, {change + half:+.3f}]"
+        change = f"{change:+.3f}{sure}"
+    cells.append(change)
     cells.append(f"{min(o['lowest'] for o in found):.2f}, {max(o['highest'] for o in found):.2f}")
     levels = [o["full_level"] for o in found]
     cells.append(f"{sum(map(bool, levels))} of {len(levels)}" if None not in levels else "-")
@@ -234,11 +238,11 @@ def row(name: str, found: Sequence[Record], base: dict[int, float]) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def spread(values: Sequence[float], sign: str = "") -> str:
+def spread(values: Sequence[float]) -> str:
     """Return a mean with its interval."""
     low, high = interval(values)
-    mean = f"{np.mean(values):{sign}.3f}"
-    return mean if np.isnan(low) else f"{mean} [{low:{sign}.3f}, {high:{sign}.3f}]"
+    mean = f"{np.mean(values):.3f}"
+    return mean if np.isnan(low) else f"{mean} [{low:.3f}, {high:.3f}]"
 
 
 if __name__ == "__main__":

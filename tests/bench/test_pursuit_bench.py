@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from holdfast.cli.settings import overrides
@@ -81,6 +82,22 @@ def test_differences_are_paired_with_the_base_of_the_group(bench: Any) -> None:
     assert "+0.100 [+0.100, +0.100]" in rows["no levels"]
     assert "-0.100 [-0.100, -0.100]" in rows["turns, EWC"]
     assert "2 of 2" in rows["turns, EWC"]
+
+
+def test_the_margin_of_a_difference_is_that_of_a_two_way_layout(bench: Any) -> None:
+    runs = bench("many_runs")
+    assert [round(runs.student(n), 3) for n in (1, 2, 8, 16, 30)] == [
+        12.706,
+        4.303,
+        2.306,
+        2.12,
+        2.042,
+    ]
+    values = np.array([[1.0, 2.0, 3.0], [2.0, 2.0, 5.0]])
+    # Differences 1, 0, 2: with two rows it is the paired interval of Student, 4.303 / sqrt(3).
+    assert runs.margin(values) == pytest.approx(4.303 / np.sqrt(3))
+    assert runs.margin(values + np.array([5.0, 0.0, -3.0])) == pytest.approx(runs.margin(values))
+    assert np.isnan(runs.margin(values[:, :1]))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,7 @@ def test_the_chance_falls_in_a_straight_line_and_ends_at_the_residual() -> None:
     guard = MaskingGuard(MaskingConfig(anneal_steps=1000, residual=0.2))
     (first,) = guard.initial({})
     assert (first.kind, first.name, first.value) == ("set_world", "p_full", 1.0)
-    values = [
-        d.value for steps in (250, 500, 1000, 1500) for d in guard.step({"env_steps": steps})
-    ]
+    values = [d.value for steps in (250, 500, 1000, 1500) for d in guard.step({"env_steps": steps})]
     assert values == pytest.approx([0.8, 0.6, 0.2])  # nothing changes after the end
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.learn.learner import make_learner
-from holdfast.learn.normalise import ObsNorm
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.policy import Policy
-from holdfast.learn.spec import NetSpec, initial_parameters, spec_for, spec_from
+from holdfast.learn.spec import initial_parameters, spec_for, spec_from
 from holdfast.probes.runner import draw_seeds
 from holdfast.probes.stats import wilson
 from holdfast.rng import Streams

@@ -386,6 +386,19 @@ class Layout:
         for name, row, padded, count in biases:
             theta = self.slices[f"{name}.bias"][0] + row
             self._rows.append(
-                (theta, count, grad_bias + 4 * padded, BIAS, bias + 4 * padded, 0, -1, 0, -1, 0, 0, net)
+                (
+                    theta,
+                    count,
+                    grad_bias + 4 * padded,
+                    BIAS,
+                    bias + 4 * padded,
+                    0,
+                    -1,
+                    0,
+                    -1,
+                    0,
+                    0,
+                    net,
+                )
             )
         return out, out_row
