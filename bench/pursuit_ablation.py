@@ -53,7 +53,7 @@ AT_ONCE: dict[str, list[str]] = {
         "--guards.balance.max-rollbacks=0",
     ],
     "no levels": ["--guards.balance.curriculum.kind=none"],
-    "newest past opponents (fifo)": ["--selfplay.pool=fifo"],
+    "newest four past opponents (fifo)": ["--selfplay.pool=fifo", "--selfplay.pool-size=4"],
     "past opponents that win (pfsp)": ["--selfplay.pool=pfsp"],
     "with EWC": ["--guards.balance.protect=1000"],
     "with novelty": ["--novelty.weight=0.1", "--selfplay.novelty-roles=evader"],
