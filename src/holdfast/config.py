@@ -104,7 +104,8 @@ class RunConfig:
     sinks: tuple[str, ...] = ()
     """Other places that get the metrics: wandb, mlflow, trackio. One that fails never stops training."""
     init_from: str = ""
-    """Run or checkpoint whose weights a new run begins with; counters and optimiser begin anew."""
+    """Run or checkpoint whose weights a new run begins with, or one for each role (`pursuer=first,evader=second@60`);
+    counters and optimiser begin anew."""
     init_scope: Literal["all", "policy", "trunk"] = "all"
     """What is taken from `init_from`: everything, the policy without the value, or the hidden layers."""
     init_mode: Literal["strict", "shape"] = "strict"

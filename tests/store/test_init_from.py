@@ -214,3 +214,25 @@ def test_roles_get_their_own_parameters(tmp_path: Path) -> None:
     recorder.close()
     assert (learners["learner.evader"].state["parameters"]["pi.0.bias"] == 2).all()
     assert (learners["learner.pursuer"].state["parameters"]["pi.0.bias"] == 1).all()
+
+
+def test_each_role_can_have_a_source_of_its_own(tmp_path: Path) -> None:
+    saved(tmp_path / "old", {"learner.pursuer": 1.0, "learner.evader": 2.0})
+    saved(tmp_path / "other", {"learner.pursuer": 3.0, "learner.evader": 4.0})
+    saved(tmp_path / "evader=5", {"learner.pursuer": 5.0, "learner.evader": 6.0})
+    (tmp_path / "new").mkdir()
+    recorder = Recorder(tmp_path / "new", False, print)
+    expected = {
+        "pursuer=old@4, evader=other": (1, 4),
+        "evader=other": (0, 4),
+        "pursuer=evader=5": (5, 0),
+        "old": (1, 2),
+        "lr=3": (7, 8),
+    }
+    saved(tmp_path / "lr=3", {"learner.pursuer": 7.0, "learner.evader": 8.0})
+    for source, values in expected.items():
+        learners = {"learner.pursuer": Learner(), "learner.evader": Learner()}
+        initialise(learners, recorder, source, tmp_path, say=lambda text: None)
+        found = tuple(one.state["parameters"]["pi.0.bias"][0] for one in learners.values())
+        assert found == values, source
+    recorder.close()

@@ -174,6 +174,10 @@ def test_runs_that_a_config_names_are_found_from_inside_the_study(tmp_path: Path
     config = resolve("pursuit", settings)
     assert named_runs(config, tmp_path) == [("selfplay.evader", f"run:{tmp_path / 'old'}@60")]
     assert named_runs(resolve("pursuit", [("selfplay.evader", "greedy")]), tmp_path) == []
+    begun = resolve("pursuit", [("run.init_from", "pursuer=old@60,evader=elsewhere")])
+    assert named_runs(begun, tmp_path) == [
+        ("run.init_from", f"pursuer={tmp_path / 'old'}@60,evader=elsewhere")
+    ]
 
 
 def test_jobs_and_threads_together_use_every_core_once() -> None:

@@ -1,7 +1,8 @@
 """The first parameters of a new run, taken from another one: `--init-from first --init-scope policy`.
 
 This is not resuming: counters, optimiser, schedules and worlds begin anew, and only parameters (with the
-statistics that normalise observations) are taken over.
+statistics that normalise observations) are taken over. In self-play every role takes its own; `pursuer=first@60,
+evader=second` gives each a source, and one that is not named begins anew.
 
     scope    trunk    the hidden layers and the memory
              policy   these without the value's own, and the action head
@@ -78,8 +79,14 @@ def initialise(
     say: Callable[[str], None] = print,
 ) -> None:
     """Give learners (by part) the parameters of a source, and write down in the journal what was taken."""
-    place = read_source(source, runs_dir)
-    for part, learner in learners.items():
+    roles = [part.removeprefix("learner.") for part in learners]
+    named = by_role(source)
+    if not named.keys() <= set(roles):  # an equals sign in the name of a run
+        named = dict.fromkeys(roles, source)
+    for role, (part, learner) in zip(roles, learners.items(), strict=True):
+        if role not in named:
+            continue
+        place = read_source(named[role], runs_dir)
         weights = place.learner(part)
         state, rows = init_parameters(learner.state_dict(), weights, scope, mode)
         learner.load_state_dict(state)
@@ -103,6 +110,14 @@ def initialise(
             loaded=[row.name for row in taken],
             skipped={row.name: row.why for row in rows if not row.loaded},
         )
+
+
+def by_role(source: str) -> dict[str, str]:
+    """Return the source of every role that `role=source,...` names; one for all has the role ''."""
+    pieces = [piece.strip().partition("=") for piece in source.split(",")]
+    if not all(equals for _, equals, _ in pieces):
+        return {"": source}
+    return {role: place for role, _, place in pieces}
 
 
 def init_parameters(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from holdfast.config import SHORT, Config, leaves, resolve
 from holdfast.errors import ConfigError
+from holdfast.store.init_from import by_role
 
 Pair = tuple[str, str]
 BASE = "base"
@@ -273,13 +274,21 @@ def named_runs(config: Config, runs_dir: Path) -> list[Pair]:
 
     The runs of a study live one directory deeper, where such a name would not be found.
     """
+
+    def whole(name: str) -> str:
+        name, at, update = name.partition("@")
+        there = bool(name) and not Path(name).exists() and (runs_dir / name / "run.toml").is_file()
+        return f"{(runs_dir / name).resolve() if there else name}{at}{update}"
+
     found = []
     for key, value in leaves(config).items():
-        if key in ("selfplay.pursuer", "selfplay.evader", "run.init_from"):
-            head, name = ("run:", value[4:]) if value.startswith("run:") else ("", value)
-            if key != "run.init_from" and not head:
-                continue
-            name, at, update = name.partition("@")
-            if name and not Path(name).exists() and (runs_dir / name / "run.toml").is_file():
-                found.append((key, f"{head}{(runs_dir / name).resolve()}{at}{update}"))
+        path = value
+        if key == "run.init_from":
+            path = whole(value)
+            if path == value:
+                path = ",".join(f"{r}={whole(p)}" if r else p for r, p in by_role(value).items())
+        elif key in ("selfplay.pursuer", "selfplay.evader") and value.startswith("run:"):
+            path = f"run:{whole(value[4:])}"
+        if path != value:
+            found.append((key, path))
     return found
