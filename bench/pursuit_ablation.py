@@ -217,8 +217,8 @@ def table(results: dict[str, list[Record]]) -> str:
     steps = [one["env_steps"] for found in results.values() for one in found]
     firsts = " or ".join(f"`{next(iter(group))}`" for group in GROUPS)
     note = (
-        f"{most} training seeds; {min(steps) / 1e6:.1f} to {max(steps) / 1e6:.1f} M steps of both learners; brackets are "
-        f"95 % Student intervals over training seeds. Changes are against {firsts} on the same seeds, and their intervals take "
+        f"Means over {most} training seeds; {min(steps) / 1e6:.1f} to {max(steps) / 1e6:.1f} M steps of both learners; "
+        f"brackets are 95 % Student intervals over training seeds. Changes are against {firsts} on the same seeds, and their intervals take "
         "seeds to differ equally much in all variants of a group; one in twenty leaves 0 out by chance."
     )
     return "\n".join([*lines, "", note])
@@ -239,10 +239,10 @@ def row(name: str, found: Sequence[Record], change: float | str, half: float) ->
 
 
 def spread(values: Sequence[float]) -> str:
-    """Return a mean with its interval."""
+    """Return a mean, with its interval from three seeds on: two say next to nothing about their spread."""
     low, high = interval(values)
     mean = f"{np.mean(values):.3f}"
-    return mean if np.isnan(low) else f"{mean} [{low:.3f}, {high:.3f}]"
+    return mean if len(values) < 3 else f"{mean} [{low:.3f}, {high:.3f}]"
 
 
 if __name__ == "__main__":
