@@ -83,10 +83,11 @@ def initialise(
     named = by_role(source)
     if not named.keys() <= set(roles):  # an equals sign in the name of a run
         named = dict.fromkeys(roles, source)
+    places = {text: read_source(text, runs_dir) for text in dict.fromkeys(named.values())}
     for role, (part, learner) in zip(roles, learners.items(), strict=True):
         if role not in named:
             continue
-        place = read_source(named[role], runs_dir)
+        place = places[named[role]]
         weights = place.learner(part)
         state, rows = init_parameters(learner.state_dict(), weights, scope, mode)
         learner.load_state_dict(state)
