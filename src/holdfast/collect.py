@@ -83,6 +83,8 @@ class Collector:
             self._obs, self._mask = state["obs"], state["mask"]
         else:
             self._obs, self._mask = self.world.observe()
+            for seat in self.seats:
+                seat.learner.restart()
 
     def collect(self) -> list[Episode]:
         """Fill the rollouts and return the games that ended meanwhile."""

@@ -200,8 +200,8 @@ class NetLearner(Learner):
         after = np.empty_like(memory)
 
         def work(lo: int, hi: int) -> None:
-            if self.pieced:
-                torch.set_num_threads(1)
+            # A thread that was never told takes another count of threads at first, and rounds otherwise.
+            torch.set_num_threads(1 if self.pieced else self.threads)
             for k in range(lo, hi):
                 mine = shares[k]
                 part = slice(k * size, k * size + len(mine))

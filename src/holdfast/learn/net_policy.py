@@ -15,7 +15,7 @@ from holdfast.learn.spec import NetSpec, check_parameters
 from holdfast.records import F32, Array, Bools
 
 ROWS = 64
-"""Observations that pass through the network at a time."""
+"""Pictures that pass through the network at a time."""
 
 
 class NetPolicy(Policy):
@@ -46,6 +46,16 @@ class NetPolicy(Policy):
         head, _, self._memory = self._run()
         return self._pick(head, rng)
 
+    def answer(
+        self, obs: Array, memory: F32, begun: Bools, rng: np.random.Generator | None = None
+    ) -> tuple[Array, F32]:
+        """Return one action a row and the memory after it, for rows whose `memory [n, M]` is kept elsewhere.
+
+        What the policy remembers of its own rows stays as it is. Frames are not stacked here.
+        """
+        head, _, after = self._pass(self._rows(obs)[None], np.asarray(begun)[None], memory)
+        return self._pick(head, rng), after
+
     def values(self, obs: Array, begun: Bools | None = None) -> F32:
         kept = self._frames, self._begun
         self._see(obs, begun)
@@ -55,9 +65,7 @@ class NetPolicy(Policy):
 
     def _see(self, obs: Array, begun: Bools | None) -> None:
         """Add the newest frame of every row; all begin with the first call and with another number of rows."""
-        rows = np.asarray(obs, self.spec.obs_dtype).reshape(len(obs), -1)
-        if self.norm is not None:
-            rows = self.norm.apply(rows)
+        rows = self._rows(obs)
         stack = self.spec.stack
         if self._frames is None or self._frames.shape[1] != len(rows):
             self._frames = np.zeros((stack, *rows.shape), rows.dtype)
@@ -68,25 +76,34 @@ class NetPolicy(Policy):
         self._frames = np.concatenate([self._frames[1:], rows[None]])
         self._begun = np.concatenate([self._begun[1:], first[None]])
 
-    @torch.no_grad()
+    def _rows(self, obs: Array) -> Array:
+        rows = np.asarray(obs, self.spec.obs_dtype).reshape(len(obs), -1)
+        return rows if self.norm is None else self.norm.apply(rows)
+
     def _run(self) -> tuple[F32, F32, F32]:
         """Return heads, values and the memory after this step."""
         assert self._frames is not None
-        count, last = self._frames.shape[1], self.spec.stack - 1
+        return self._pass(self._frames, self._begun, self._memory)
+
+    @torch.no_grad()
+    def _pass(self, frames: Array, begun: Bools, memory: F32) -> tuple[F32, F32, F32]:
+        """Return heads, values and memory after the last of `frames [S, n, D]`, in pieces of pictures."""
+        count, last = frames.shape[1], len(frames) - 1
         heads = np.empty((count, self.spec.outputs), np.float32)
         values = np.empty(count, np.float32)
-        memory = np.empty_like(self._memory)
-        for lo in range(0, count, ROWS):
-            part = slice(lo, min(lo + ROWS, count))
+        after = np.empty_like(memory)
+        size = max(count, 1) if self.view is None else ROWS
+        for lo in range(0, count, size):
+            part = slice(lo, min(lo + size, count))
             slots = np.arange(part.start, part.stop)
             if self.view is None:
-                inputs = torch.from_numpy(self._frames[last, part])
+                inputs = torch.from_numpy(frames[last, part])
             else:
                 room = self.view.empty(len(slots))
-                self.view.fill(self._frames, self._begun, np.full(len(slots), last), slots, room)
+                self.view.fill(frames, begun, np.full(len(slots), last), slots, room)
                 inputs = torch.from_numpy(room).permute(0, 3, 1, 2)
-            state = torch.from_numpy(self._memory[part])
-            begun = torch.from_numpy(self._begun[last:, part])
-            head, value, after = self.net.unroll(inputs, state, begun)
-            heads[part], values[part], memory[part] = head.numpy(), value.numpy(), after.numpy()
-        return heads, values, memory
+            state = torch.from_numpy(memory[part])
+            first = torch.from_numpy(begun[last:, part])
+            head, value, carried = self.net.unroll(inputs, state, first)
+            heads[part], values[part], after[part] = head.numpy(), value.numpy(), carried.numpy()
+        return heads, values, after

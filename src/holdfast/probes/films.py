@@ -66,7 +66,7 @@ class Filmed:
         values: F32 | None = None
         if self._camera.values and hasattr(self._policy, "values"):
             # Before the action: a policy that remembers judges what comes next.
-            values = self._policy.values(obs)
+            values = self._policy.values(obs, **more)
         actions: Array = self._policy.act(obs, rng, **more)
         self._camera.chose(actions, values)
         return actions
