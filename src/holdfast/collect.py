@@ -114,6 +114,8 @@ class Collector:
         clock = time.perf_counter
         for t in range(rollout.steps):
             began = clock()
+            if rollout.truth.size:
+                rollout.truth[t] = world.truth()
             actions = learner.act(rollout, t)
             acted = clock()
             info = world.step_into(
@@ -148,6 +150,7 @@ class Collector:
             self._see(seat, 0, obs, mask)
         for t in range(self.steps):
             began = clock()
+            self._tell(t)
             for seat in self.seats:
                 actions[seat.slots] = seat.learner.act(seat.rollout, t)
             if others is not None:
@@ -179,6 +182,14 @@ class Collector:
         games = np.zeros(self.world.games, np.bool_)
         games[[episode.game for episode in episodes]] = True
         return np.repeat(games, self.world.slots_per_game)
+
+    def _tell(self, t: int) -> None:
+        """Write what the world knows of step t for the learners that are taught by it."""
+        taught = [seat for seat in self.seats if seat.rollout.truth.size]
+        if taught:
+            truth = self.world.truth()
+            for seat in taught:
+                seat.rollout.truth[t] = truth[seat.slots]
 
     def _see(self, seat: Seat, t: int, obs: Array, mask: Bools) -> None:
         seat.rollout.obs[t] = obs[seat.slots].reshape(len(seat.slots), -1)

@@ -38,7 +38,7 @@ from holdfast.worlds.contract import World
 
 SAVED = (
     *("frames", "begun", "mask", "actions", "log_probs", "values"),
-    *("rewards", "terminations", "truncations", "final_values", "memory"),
+    *("rewards", "terminations", "truncations", "final_values", "memory", "truth"),
 )
 """Arrays of a rollout that a learner reads before it writes them."""
 
@@ -184,7 +184,8 @@ def rollout_state(rollout: Rollout) -> dict[str, Any]:
 def load_rollout(rollout: Rollout, state: dict[str, Any]) -> None:
     """Write what `rollout_state` returned into a rollout of the same size."""
     for name in SAVED:
-        getattr(rollout, name)[...] = state[name]
+        if name in state or name != "truth":  # runs that were begun without it have none
+            getattr(rollout, name)[...] = state[name]
     rollout.noise_seed = int(state["noise_seed"])
 
 

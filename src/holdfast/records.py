@@ -103,6 +103,8 @@ class Rollout:
     """`[2, N, M]` what the policy carried into row 0 and into row T, before an end just there empties it."""
     noise_seed: int = 0
     """From which the noise of the network's parameters was drawn."""
+    truth: F32 = field(default_factory=lambda: np.zeros((0, 0, 0), np.float32))
+    """`[T, N, H]` what teaches the belief and no policy sees; empty unless a learner asks for it."""
 
     @property
     def history(self) -> int:
@@ -131,6 +133,7 @@ class Rollout:
         noise_size: int,
         history: int = 0,
         memory_size: int = 0,
+        truth_size: int = 0,
     ) -> Rollout:
         """Return a rollout with zeroed, contiguous arrays."""
         row = (steps, slots)
@@ -151,6 +154,7 @@ class Rollout:
             frames=frames,
             begun=np.zeros((history + steps + 1, slots), np.bool_),
             memory=np.zeros((2, slots, memory_size), np.float32),
+            truth=np.zeros((*row, truth_size), np.float32),
         )
 
 

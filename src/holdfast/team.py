@@ -179,6 +179,8 @@ def make_team(config: Config, world: World, streams: Streams) -> Team:
         world.single_observation_space,
         world.single_action_space,
         world.frame_stack,
+        world.sensors,
+        world.truth_size,
     )
     roles = world.roles[: world.slots_per_game]
     if config.selfplay.enabled:

@@ -97,6 +97,7 @@ class Learner(ABC):
             spec.noise_size,
             spec.stack - 1,
             spec.memory_floats,
+            spec.truth,
         )
 
     def restart(self) -> None:  # noqa: B027 (a learner that carries nothing has nothing to forget)

@@ -69,7 +69,8 @@ class NetLearner(Learner):
         self.pieced = self.view is not None and not config.compile
         self.rows = 0 if self.view is None else max(1, PIECE // self.view.floats())
         self.lanes = max(LANES, self.threads)
-        self._unroll = torch.compile(self.net.unroll) if config.compile else self.net.unroll
+        unroll = self.net.unroll_held
+        self._unroll = torch.compile(unroll) if config.compile else unroll
         self._pools = {use: Threads(self.threads if self.pieced else 1) for use in ("act", "learn")}
         self._rooms: dict[tuple[str, int], F32] = {}
         self._memory = np.zeros((slots, spec.memory_floats), np.float32)
@@ -246,18 +247,20 @@ class NetLearner(Learner):
         """Return the context of a forward pass."""
         return torch.autocast("cpu", torch.bfloat16, enabled=self.config.bfloat16)
 
-    def evaluate(self, rollout: Rollout, positions: Longs, lane: int) -> tuple[Tensor, Tensor]:
-        """Return heads and values of single steps t * N + n with today's weights, without memory."""
+    def evaluate(
+        self, rollout: Rollout, positions: Longs, lane: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return heads, values and what the belief reads, of single steps t * N + n with today's weights."""
         rows, slots = positions // rollout.slots + rollout.history, positions % rollout.slots
         inputs = self.inputs(rollout.frames, rollout.begun, rows, slots, ("learn", lane))
         with self.precision():
-            head, value, _ = self._unroll(inputs, NOTHING, NOTHING)
-        return head.float(), value.float()
+            head, value, held = self._unroll(inputs, NOTHING, NOTHING)
+        return head.float(), value.float(), held.float()
 
     def unroll(
         self, rollout: Rollout, steps: int, slots: Longs, lane: int
-    ) -> tuple[Tensor, Tensor]:
-        """Return heads and values, `[steps * n]` step by step, of whole sequences with today's weights."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return heads, values and what the belief reads, `[steps * n]` step by step, of whole sequences."""
         rows = np.repeat(np.arange(steps) + rollout.history, len(slots))
         inputs = self.inputs(
             rollout.frames, rollout.begun, rows, np.tile(slots, steps), ("learn", lane)
@@ -265,8 +268,8 @@ class NetLearner(Learner):
         begun = rollout.begun[rollout.history : rollout.history + steps, slots]
         state = torch.from_numpy(rollout.memory[0, slots])
         with self.precision():
-            head, value, _ = self._unroll(inputs, state, torch.from_numpy(begun))
-        return head.float(), value.float()
+            head, value, held = self._unroll(inputs, state, torch.from_numpy(begun))
+        return head.float(), value.float(), held.float()
 
     def sequences(self, rollout: Rollout, passes: int) -> tuple[Index, Longs]:
         """Return `[passes, N]` shuffled slots and the borders of minibatches of whole sequences."""
@@ -303,7 +306,8 @@ class NetLearner(Learner):
             for lane in range(lo, hi):
                 for piece in pieces[lane::lanes]:
                     loss, found = loss_of(piece, lane)
-                    new = torch.autograd.grad(loss, parameters)
+                    # The mixture density has no part in the loss while no belief is taught.
+                    new = torch.autograd.grad(loss, parameters, materialize_grads=True)
                     metrics[lane].append(found)
                     if grads[lane]:
                         for total, grad in zip(grads[lane], new, strict=True):

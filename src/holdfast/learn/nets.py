@@ -2,6 +2,7 @@
 
 MLP                     pi, vf (or one trunk) -> pi_out, vf_out
 pictures, or a memory   trunk (-> core) -> pi_out, vf_out
+sensors                 trunk (-> core) -> pi, vf -> pi_out, vf_out
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.learn.convs import make_trunk
+from holdfast.learn.encoder import Mixture, Sensors
 from holdfast.learn.layers import Dense
 from holdfast.learn.memory import make_core
 from holdfast.learn.noisy import NoisyLinear
@@ -32,15 +34,16 @@ class ActorCritic(nn.Module):
         last = spec.hidden[-1] if spec.hidden else spec.obs_size
         if spec.trunk == "mlp":
             for trunk in ["trunk"] if self.one else ["pi", "vf"]:
-                sizes = [spec.obs_size, *spec.hidden]
-                layers = [Dense(a, b) for a, b in pairwise(sizes)]
-                setattr(self, trunk, nn.ModuleList(layers))
+                setattr(self, trunk, dense([spec.obs_size, *spec.hidden]))
         else:
-            self.trunk = make_trunk(spec)
+            self.trunk = Sensors(spec) if spec.trunk == "sensors" else make_trunk(spec)
             last = self.trunk.width
         if spec.memory != "none":
             self.core = make_core(spec, last)
             last = spec.memory_size
+        if spec.trunk == "sensors":
+            self.pi, self.vf = dense([last, *spec.hidden]), dense([last, *spec.hidden])
+            last = spec.hidden[-1] if spec.hidden else last
         head = NoisyLinear if spec.noisy else Dense
         self.pi_out = head(last, spec.outputs, 0.01)
         self.vf_out = head(last, 1, 1.0)
@@ -74,15 +77,23 @@ class ActorCritic(nn.Module):
         if self.spec.trunk != "mlp":
             features: Tensor = self.trunk(x)
             return features
-        for layer in getattr(self, "trunk" if self.one else name):
+        return self._tower("trunk" if self.one else name, x)
+
+    def _tower(self, name: str, x: Tensor) -> Tensor:
+        for layer in getattr(self, name):
             x = self.activation(layer(x))
         return x
+
+    def _heads(self, pi: Tensor, vf: Tensor) -> tuple[Tensor, Tensor]:
+        if self.spec.trunk == "sensors":
+            pi, vf = self._tower("pi", pi), self._tower("vf", vf)
+        return self.pi_out(pi), self.vf_out(vf).squeeze(-1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return (action head `[n, outputs]`, value `[n]`) of a network without memory."""
         pi = self._trunk("pi", obs)
         vf = pi if self.one else self._trunk("vf", obs)
-        return self.pi_out(pi), self.vf_out(vf).squeeze(-1)
+        return self._heads(pi, vf)
 
     def unroll(self, inputs: Tensor, state: Tensor, begun: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return heads `[T*N, outputs]`, values `[T*N]` and the state after T steps of N sequences.
@@ -91,15 +102,34 @@ class ActorCritic(nn.Module):
         """
         if self.spec.memory == "none":
             return *self(inputs), state
-        features = self._trunk("pi", inputs)
+        return self._recall(self._trunk("pi", inputs), state, begun)
+
+    def _recall(
+        self, features: Tensor, state: Tensor, begun: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         y, state = self.core(features.reshape(*begun.shape, -1), state, begun)
         y = y.flatten(0, 1)
-        return self.pi_out(y), self.vf_out(y).squeeze(-1), state
+        return *self._heads(y, y), state
 
-    def value(self, obs: Tensor) -> Tensor:
-        """Return the value `[n]` alone, of a network without memory."""
-        value: Tensor = self.vf_out(self._trunk("vf", obs)).squeeze(-1)
-        return value
+    def unroll_held(
+        self, inputs: Tensor, state: Tensor, begun: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return heads, values, and what the belief reads: `[T*N, 128]`, or nothing where it is not taught."""
+        if not self.spec.truth:
+            head, value, _ = self.unroll(inputs, state, begun)
+            return head, value, torch.zeros(0)
+        assert isinstance(self.trunk, Sensors)
+        features, held = self.trunk.read(inputs)
+        if self.spec.memory == "none":
+            return *self._heads(features, features), held
+        head, value, _ = self._recall(features, state, begun)
+        return head, value, held
+
+    @property
+    def mixture(self) -> Mixture:
+        """The head of the belief."""
+        assert isinstance(self.trunk, Sensors)
+        return self.trunk.mixture
 
     def log_prob_entropy(self, head: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy of `actions`, both `[n]`."""
@@ -117,6 +147,11 @@ class ActorCritic(nn.Module):
             entropy = entropy - (logs.exp() * logs).sum(1)
             first += choices
         return log_prob, entropy
+
+
+def dense(sizes: list[int]) -> nn.ModuleList:
+    """Return the linear layers of an MLP from the first of these sizes to the last."""
+    return nn.ModuleList(Dense(a, b) for a, b in pairwise(sizes))
 
 
 GAUSSIAN_ENTROPY = 1.4189385332046727

@@ -103,10 +103,15 @@ class LearnerConfig:
     """Shift and scale observations by running statistics; pictures of bytes are centred instead."""
     normalise_rewards: bool = False
     """Divide rewards by the running deviation of the discounted return."""
-    net: Literal["auto", "mlp", "small", "nature", "impala", "big"] = "auto"
-    """What reads the observation: `mlp`, or for pictures `small` (narrow, about five times as fast as nature),
+    net: Literal["auto", "mlp", "sensors", "small", "nature", "impala", "big"] = "auto"
+    """What reads the observation: `mlp`, `sensors` (lidar, history and state of pursuit), or for pictures `small` (narrow, about five times as fast as nature),
     `nature` (Mnih 2015), `impala` (residual, Espeholt 2018), `big` (1.2 G multiply-adds: not for a CPU); `auto` is
     mlp for numbers and nature for pictures."""
+    encoder: Literal["bimdn", "lstm", "mlp"] = "bimdn"
+    """What reads the history of `net = "sensors"`: an LSTM both ways in time with a mixture density of the opponent's
+    place beside it, an LSTM, or an MLP."""
+    belief: Annotated[float, Meta(ge=0)] = 0.0
+    """Weight of the loss that teaches `bimdn` the opponent's true place (0 or more; 0 is off)."""
     memory: Literal["none", "gru", "lstm", "transformer"] = "none"
     """What the policy carries from step to step of an episode."""
     memory_size: Annotated[int, Meta(ge=1, le=4096)] = 128
@@ -142,6 +147,16 @@ class LearnerConfig:
                 f"replay.enabled = true with kind = '{self.kind}' and normalise_obs = "
                 f"{str(self.normalise_obs).lower()}. Sequences of older policies need the correction of V-trace, and "
                 "observations that mean the same later. Type: --learner.kind vtrace --learner.normalise-obs false"
+            )
+        if self.belief > 0 and (self.net != "sensors" or self.encoder != "bimdn"):
+            raise ConfigError(
+                f"belief = {self.belief:g} with net = '{self.net}' and encoder = '{self.encoder}'. Only the mixture "
+                "density learns where the opponent is. Type: --learner.net sensors --learner.encoder bimdn"
+            )
+        if self.net == "sensors" and self.shared:
+            raise ConfigError(
+                "shared = true with net = 'sensors'. Policy and value share the encoder already, and `hidden` is what "
+                "each has of its own. Leave shared out; for one trunk alone, type: --learner.hidden '[]'"
             )
         if self.c_bar > self.rho_bar:
             raise ConfigError(

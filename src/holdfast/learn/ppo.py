@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from holdfast.learn.belief import SQUARE, belief_loss, with_root
 from holdfast.learn.learner import Index
 from holdfast.learn.net_learner import NetLearner
 from holdfast.learn.pixels import Longs
@@ -34,7 +35,8 @@ class TorchLearner(NetLearner):
         self, rollout: Rollout, order: Index, borders: npt.NDArray[np.int64]
     ) -> dict[str, float]:
         config, samples = self.config, Samples(rollout)
-        sums = dict.fromkeys((*METRICS, "grad_norm"), 0.0)
+        names = (*METRICS, "belief_nll", SQUARE) if samples.truth.numel() else METRICS
+        sums = dict.fromkeys((*names, "grad_norm"), 0.0)
         done = waiting = steps = 0
         parts = list(pairwise(borders))
         self.use_noise_of(rollout)
@@ -60,12 +62,17 @@ class TorchLearner(NetLearner):
 
         def loss_of(piece: Longs, lane: int) -> tuple[Tensor, dict[str, float]]:
             if sequences:
-                head, value = self.unroll(rollout, rollout.steps, piece, lane)
+                head, value, held = self.unroll(rollout, rollout.steps, piece, lane)
                 at = samples.rows_of(piece)
             else:
-                head, value = self.evaluate(rollout, piece, lane)
+                head, value, held = self.evaluate(rollout, piece, lane)
                 at = torch.from_numpy(piece)
-            return self._loss(head, value, samples, at, size, shift, scale)
+            loss, metrics = self._loss(head, value, samples, at, size, shift, scale)
+            if samples.truth.numel():
+                weight = samples.mask[at].float() / size
+                taught, more = belief_loss(self.net.mixture, held, samples.truth[at], weight)
+                loss, metrics = loss + self.config.belief * taught, {**metrics, **more}
+            return loss, metrics
 
         return self.gradient(self.pieces_of(items, rollout.steps if sequences else 1), loss_of)
 
@@ -124,7 +131,7 @@ def _means(sums: dict[str, float], done: int, steps: int) -> dict[str, float]:
     means = {key: total / max(done, 1) for key, total in sums.items()}
     means["grad_norm"] = sums["grad_norm"] / max(steps, 1)
     means["minibatches"] = float(done)
-    return means
+    return with_root(means)
 
 
 class Samples:
@@ -140,6 +147,7 @@ class Samples:
         self.values = torch.from_numpy(rollout.values[:-1].reshape(count))
         self.advantages = torch.from_numpy(rollout.advantages.reshape(count))
         self.returns = torch.from_numpy(rollout.returns.reshape(count))
+        self.truth = torch.from_numpy(rollout.truth.reshape(count, rollout.truth.shape[2]))
 
     def rows_of(self, slots: Longs) -> Tensor:
         """Return the positions of all steps of these slots, step by step."""

@@ -19,10 +19,16 @@ from holdfast.learn.options import LearnerConfig
 from holdfast.records import F32
 
 ActionKind = Literal["discrete", "multi_discrete", "gaussian"]
-Trunk = Literal["mlp", "small", "nature", "impala", "big"]
+Trunk = Literal["mlp", "sensors", "small", "nature", "impala", "big"]
+Encoder = Literal["bimdn", "lstm", "mlp"]
 Memory = Literal["none", "gru", "lstm", "transformer"]
 FUSED_WIDTH = 512
 """Widest hidden layer that compiled code runs unless it is asked to."""
+STATE = 7
+"""Numbers of an observation of sensors that are the state."""
+FEWEST_RAYS = 4
+PLACE = 2
+"""Numbers of a place: x and y."""
 SMALLEST = 36
 """Side of the smallest picture that every network for pictures can read."""
 
@@ -60,6 +66,14 @@ class NetSpec:
     """Layers of a transformer."""
     noisy: bool = False
     """Whether both heads have parameter noise."""
+    sensors: tuple[int, ...] = ()
+    """Lidar rays and rows of history in an observation of sensors; empty for other observations."""
+    encoder: Encoder = "bimdn"
+    """What reads the history of sensors."""
+    metres: bool = False
+    """Whether sensors come in metres and radians, which the network then scales, or normalised."""
+    truth: int = 0
+    """Numbers a slot that teach the belief: what a rollout holds besides observations."""
 
     @property
     def plain(self) -> bool:
@@ -143,8 +157,10 @@ def spec_from(
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
     stack: int = 1,
+    sensors: tuple[int, ...] = (),
+    truth: int = 0,
 ) -> NetSpec:
-    """Return the spec that the config asks for; `stack` is the world's `frame_stack`."""
+    """Return the spec that the config asks for; `stack`, `sensors` and `truth` are what the world says of itself."""
     actions = _actions(action_space)
     if not isinstance(observation_space, gym.spaces.Box):
         raise ConfigError(
@@ -159,7 +175,9 @@ def spec_from(
             f"Observations of the type {observation_space.dtype} (shape {shape}) are not supported. "
             "Allowed: float32, or uint8 for pictures."
         )
-    if trunk != "mlp" and not pictures:
+    if trunk == "sensors":
+        _check_sensors(config, sensors, truth)
+    elif trunk != "mlp" and not pictures:
         raise ConfigError(
             f"learner.net = '{trunk}' reads pictures, and the observations have the shape {shape}. Allowed: "
             f"(height, width) or (height, width, channels) from {SMALLEST} x {SMALLEST} on. "
@@ -176,7 +194,11 @@ def spec_from(
         activation=config.activation,
         shared=config.shared,
         trunk=trunk,
-        picture=() if trunk == "mlp" else (*shape, 1) if len(shape) == 2 else tuple(shape),
+        picture=()
+        if trunk in ("mlp", "sensors")
+        else (*shape, 1)
+        if len(shape) == 2
+        else tuple(shape),
         pixel="uint8" if pixels else "float32",
         stack=stack,
         memory=config.memory,
@@ -184,8 +206,31 @@ def spec_from(
         memory_window=config.memory_window,
         memory_layers=config.memory_layers,
         noisy=config.noisy,
+        sensors=sensors if trunk == "sensors" else (),
+        encoder=config.encoder,
+        metres=trunk == "sensors" and not config.normalise_obs,
+        truth=truth if config.belief > 0 else 0,
         **actions,
     )
+
+
+def _check_sensors(config: LearnerConfig, sensors: tuple[int, ...], truth: int) -> None:
+    """Refuse `net = "sensors"` where the world has none, or not what is asked of them."""
+    if not sensors:
+        raise ConfigError(
+            "learner.net = 'sensors' reads lidar, history and state, and these observations are something else. "
+            "For pursuit, type: --observation sensors; else: --learner.net mlp"
+        )
+    if sensors[0] < FEWEST_RAYS:
+        raise ConfigError(
+            f"learner.net = 'sensors' cannot read {sensors[0]} lidar rays. Allowed: {FEWEST_RAYS} or more "
+            "(world.lidar_rays)."
+        )
+    if config.belief > 0 and truth != PLACE:
+        raise ConfigError(
+            f"learner.belief = {config.belief:g} needs a world that tells the opponent's place (x, y); this one tells "
+            f"{truth} numbers. Type: --learner.belief 0"
+        )
 
 
 def _actions(space: gym.Space[Any]) -> dict[str, Any]:

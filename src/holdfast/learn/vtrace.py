@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from holdfast.learn.belief import SQUARE, belief_loss, with_root
 from holdfast.learn.carry import mark_begun
 from holdfast.learn.learner import Index
 from holdfast.learn.net_learner import NetLearner
@@ -84,7 +85,8 @@ class VTraceLearner(NetLearner):
     def _optimise(
         self, rollout: Rollout, order: Index, borders: npt.NDArray[np.int64]
     ) -> dict[str, float]:
-        sums = dict.fromkeys((*METRICS, "grad_norm"), 0.0)
+        names = (*METRICS, "belief_nll", SQUARE) if rollout.truth.size else METRICS
+        sums = dict.fromkeys((*names, "grad_norm"), 0.0)
         parts = list(pairwise(borders))
         waiting = steps = 0
         self.use_noise_of(rollout)
@@ -106,6 +108,7 @@ class VTraceLearner(NetLearner):
                 waiting, steps = 0, steps + 1
         means = {key: total / len(parts) for key, total in sums.items()}
         means["grad_norm"] = sums["grad_norm"] / steps
+        means = with_root(means)
         means["minibatches"] = float(len(parts))
         if self.replay is not None:
             means.update(self._learn_again(self.replay))
@@ -155,7 +158,7 @@ class VTraceLearner(NetLearner):
     ) -> tuple[Tensor, dict[str, float]]:
         """Return the share of these sequences in the mean loss over `size` samples, and in its metrics."""
         config, steps = self.config, rollout.steps
-        head, value = self.unroll(rollout, steps + 1, slots, lane)
+        head, value, held = self.unroll(rollout, steps + 1, slots, lane)
         count = steps * len(slots)
         actions = np.take(rollout.actions, slots, axis=1)
         flat = torch.from_numpy(actions.reshape(count, *actions.shape[2:]))
@@ -187,6 +190,10 @@ class VTraceLearner(NetLearner):
             "approx_kl": float((weight * (log_ratio.exp() - 1 - log_ratio)).sum()),
             "clip_fraction": cut / size,
         }
+        if rollout.truth.size:
+            truth = torch.from_numpy(np.take(rollout.truth, slots, axis=1).reshape(count, -1))
+            taught, more = belief_loss(self.net.mixture, held[:count], truth, weight)
+            loss, metrics = loss + config.belief * taught, {**metrics, **more}
         return loss, metrics
 
     def _corrected(

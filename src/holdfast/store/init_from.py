@@ -33,7 +33,10 @@ Scope = Literal["trunk", "policy", "all"]
 Mode = Literal["strict", "shape", "report"]
 SHARE = 0.95
 HEADS = ("pi_out.", "vf_out.", "log_std")
-SHAPING = ("trunk", "activation", "picture", "pixel", "stack", "memory", "memory_window")
+SHAPING = (
+    *("trunk", "activation", "picture", "pixel", "stack", "memory", "memory_window"),
+    *("sensors", "encoder", "metres"),
+)
 """What must agree in the specs although the shapes of parameters may not show it."""
 ACTING = ("action", "nvec", "low", "high")
 """The same, when the action head is taken over."""

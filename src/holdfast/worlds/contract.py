@@ -31,7 +31,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from holdfast.errors import ConfigError, nearest
-from holdfast.records import F64, Array, Bools, Start
+from holdfast.records import F32, F64, Array, Bools, Start
 
 State = dict[str, Any]
 """Arrays or bytes by name, from which stepping goes on bit for bit."""
@@ -77,6 +77,20 @@ class World(VectorEnv[Array, Array, Array]):
     def frame_stack(self) -> int:
         """Frames that a learner should see at once; the world gives each of them once."""
         return 1
+
+    @property
+    def sensors(self) -> tuple[int, ...]:
+        """Lidar rays and rows of history, where an observation is laid out as `pursuit/sensors.py` says; else empty."""
+        return ()
+
+    @property
+    def truth_size(self) -> int:
+        """How many numbers `truth` has for a slot."""
+        return 0
+
+    def truth(self) -> F32:
+        """Return `[N, truth_size]` of the current observation: what no policy sees, but may be taught by."""
+        return np.zeros((self.num_envs, 0), np.float32)
 
     @abstractmethod
     def reset(

@@ -20,7 +20,7 @@ import numpy as np
 
 from holdfast.errors import ConfigError
 from holdfast.parallel import Threads
-from holdfast.records import F64, Array, Bools, Episode, Start
+from holdfast.records import F32, F64, Array, Bools, Episode, Start
 from holdfast.worlds.contract import State, World
 from holdfast.worlds.pursuit.episodes import describe
 from holdfast.worlds.pursuit.geometry import with_short_headings
@@ -95,6 +95,28 @@ class PursuitWorld(World):
         if options.task == "navigation":
             self._mask[0::2] = False
         self._starts = StartQueue(self._records, self._queued_obstacles)
+
+    @property
+    def sensors(self) -> tuple[int, ...]:
+        """Lidar rays and rows of history."""
+        if self.options.mode != "sensors":
+            return ()
+        return (self.options.lidar_rays, self.options.history_length)
+
+    @property
+    def truth_size(self) -> int:
+        """Two: a place."""
+        return 2 if self.options.mode == "sensors" else 0
+
+    def truth(self) -> F32:
+        """Return x and y, in metres, of whom or what the opponent sensor of each slot looks for, `[N, 2]`."""
+        if not self.truth_size:
+            return super().truth()
+        places = self._records["pose"][:, ::-1, :2].astype(np.float32)
+        if self.options.task == "navigation":
+            seeks = ~self._records["flee"]
+            places[seeks, 1] = self._records["goal"][seeks, :2]
+        return places.reshape(self.num_envs, 2)
 
     @property
     def records(self) -> Array:
