@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.collect import whole
 from holdfast.errors import ConfigError
 from holdfast.learn.ewc import SAMPLES, anchor_of, decisions, fisher, penalty, squared_scores
+from holdfast.learn.fisher import Scores
 from holdfast.learn.fused import FusedLearner
 from holdfast.learn.learner import Learner, make_learner
 from holdfast.learn.nets import ActorCritic
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.ppo import TorchLearner
-from holdfast.learn.spec import NetSpec, spec_for
+from holdfast.learn.spec import NetSpec, spec_for, spec_from
 from holdfast.records import Rollout
 from holdfast.rng import Streams
 from holdfast.selfplay.duel import duel
@@ -91,6 +93,23 @@ def test_the_diagonal_is_the_mean_square_of_the_score_of_each_sample(name: str) 
     for key, value in theirs.items():
         np.testing.assert_allclose(ours[key], value, rtol=1e-5, atol=1e-5, err_msg=key)
     assert not any(ours[key].any() for key in ours if key.startswith("vf"))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_gradients_of_each_sample_give_the_closed_form_of_a_plain_mlp(name: str) -> None:
+    spec = SPECS[name]
+    parameters = learner_of(FusedLearner, spec).parameters()
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(37, 6)).astype(np.float32)
+    if spec.action == "gaussian":
+        actions = rng.normal(size=(37, 2)).astype(np.float32)
+    else:
+        actions = np.stack([rng.integers(0, n, 37) for n in spec.nvec], 1)
+    found = Scores(spec, parameters).squares(rows, actions)
+    expected = squared_scores(spec, parameters, rows, actions)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["gaussian", "several"])
@@ -235,10 +254,41 @@ def test_observations_from_sensors_have_a_fisher_diagonal_too(kind: type[Learner
     assert found["pi.0.weight"].any()
 
 
-def test_networks_that_are_no_plain_mlp_are_refused() -> None:
+@pytest.mark.parametrize("encoder", ["bimdn", "lstm", "mlp"])
+def test_the_network_for_sensors_has_a_fisher_diagonal_and_is_held_by_it(encoder: Any) -> None:
+    world = PursuitWorld(games=4, observation="sensors", lidar_rays=6, history_length=3)
+    config = LearnerConfig(
+        net="sensors", encoder=encoder, hidden=(8,), threads=1, steps=4, minibatch=32
+    )
+    spaces = world.single_observation_space, world.single_action_space
+    spec = spec_from(config, *spaces, 1, world.sensors, world.truth_size)
+    learner = make_learner(spec, config, Streams(0), 8)
+    obs, _ = world.reset(seed=1)
+    found = fisher(learner, obs, rng=np.random.default_rng(3))
+    assert found.keys() == learner.parameters().keys()
+    rng = np.random.default_rng(3)
+    heads = Scores(spec, learner.parameters()).heads(obs)
+    actions = (heads + rng.standard_normal(heads.shape)).astype(np.float32)
+    for name, value in by_autograd(spec, learner.parameters(), obs, actions).items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-6, err_msg=name)
+    silent = [n for n in found if n.startswith(("vf", "trunk.mixture"))]
+    assert all(not found[name].any() for name in silent) and found["trunk.latent.weight"].any()
+    before = learner.parameters()["trunk.latent.weight"]
+    learner.protect(anchor_of(learner, obs, 1e9))
+    collector = whole(world, learner)
+    for _ in range(2):
+        collector.collect()
+        learner.update(collector.seats[0].rollout)
+    assert penalty(learner) > 0
+    strong = found["trunk.latent.weight"] > np.quantile(found["trunk.latent.weight"], 0.9)
+    moved = np.abs(learner.parameters()["trunk.latent.weight"] - before)
+    assert moved[strong].max() < 0.01
+
+
+def test_networks_with_memory_are_refused() -> None:
     config = LearnerConfig(memory="gru", memory_size=8, hidden=(8,), threads=1)
     spec = replace(GAUSSIAN, memory="gru", memory_size=8, hidden=(8,))
-    with pytest.raises(ConfigError, match="EWC covers plain MLPs"):
+    with pytest.raises(ConfigError, match="EWC covers networks that answer one observation"):
         fisher(make_learner(spec, config, Streams(0), 2), np.zeros((3, 6), np.float32))
 
 

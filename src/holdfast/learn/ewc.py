@@ -5,7 +5,8 @@
 The diagonal of the Fisher matrix is the mean square of the score, the gradient of the log-probability of
 one sampled action of one observation. A linear layer's gradient of one sample is the outer product of what
 flows back and what flows in, so the sum of squares over all samples is a product of squares: exact, without
-a gradient of each sample being made. Critic parameters have no part in the policy and get zero.
+a gradient of each sample being made. Networks that are no plain MLPs take one (`fisher.py`). Critic parameters
+have no part in the policy and get zero.
 """
 
 from __future__ import annotations
@@ -36,22 +37,27 @@ def fisher(
     decisions are taken, and actions are sampled anew from the policy as it is. Without `rng` the learner's own
     stream is used, which its checkpoint holds.
     """
-    if not learner.spec.plain:
+    spec = learner.spec
+    if spec.picture or spec.memory != "none" or spec.noisy:
         raise ConfigError(
-            "EWC covers plain MLPs, and this network reads pictures, remembers or has parameter noise. Set the "
-            "weight of EWC to 0, or learner.net to 'mlp', learner.memory to 'none' and learner.noisy to false."
+            "EWC covers networks that answer one observation of numbers, and this one reads pictures, remembers or "
+            "has parameter noise. Set the weight of EWC to 0, or learner.net to 'mlp' or 'sensors', learner.memory to "
+            "'none' and learner.noisy to false."
         )
     rng = learner.streams[f"{learner.name}/fisher"] if rng is None else rng
     rows = decisions(learner, source)
     if len(rows) > samples:
         rows = rows[np.sort(rng.choice(len(rows), samples, replace=False))]
     parameters = learner.parameters()
-    head = forward(learner.spec, parameters, rows)[-1]
-    actions = _sample(learner.spec, parameters, head, rng)
-    return {
-        name: value.astype(np.float32)
-        for name, value in squared_scores(learner.spec, parameters, rows, actions).items()
-    }
+    if spec.plain:
+        head = forward(spec, parameters, rows)[-1]
+        squares = squared_scores(spec, parameters, rows, _sample(spec, parameters, head, rng))
+    else:
+        from holdfast.learn.fisher import Scores  # loads torch
+
+        scores = Scores(spec, parameters)
+        squares = scores.squares(rows, _sample(spec, parameters, scores.heads(rows), rng))
+    return {name: value.astype(np.float32) for name, value in squares.items()}
 
 
 def anchor_of(

@@ -1,0 +1,68 @@
+"""The Fisher diagonal of any network without memory, by a gradient of each sample.
+
+A plain MLP has a closed form that needs none (`ewc.py`). Here torch makes the gradients of a few samples together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from holdfast.learn.nets import ActorCritic
+from holdfast.learn.spec import NetSpec
+from holdfast.records import F32, F64, Array
+
+TOGETHER = 16
+"""Samples whose gradients are held at once: each is as large as the network."""
+
+
+class _LogProb(nn.Module):
+    """The log-probability of one action of one observation."""
+
+    def __init__(self, net: ActorCritic) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Return one number."""
+        head, _ = self.net(obs.unsqueeze(0))
+        return self.net.log_prob_entropy(head, action.unsqueeze(0))[0].squeeze(0)
+
+
+class Scores:
+    """The gradients of the log-probability of a network with these parameters."""
+
+    def __init__(self, spec: NetSpec, parameters: Mapping[str, F32]) -> None:
+        net = ActorCritic(spec)
+        net.load_state_dict({name: torch.tensor(value) for name, value in parameters.items()})
+        self._log_prob = _LogProb(net)
+
+    @torch.no_grad()
+    def heads(self, rows: F32) -> F64:
+        """Return the outputs `[n, outputs]` of the actor."""
+        head: F64 = self._log_prob.net(torch.tensor(rows))[0].numpy().astype(np.float64)
+        return head
+
+    def squares(self, rows: F32, actions: Array) -> dict[str, F64]:
+        """Return the mean square of each parameter's score over samples of (observation, action)."""
+        own = {name: value.detach() for name, value in self._log_prob.named_parameters()}
+
+        def log_prob(parameters: dict[str, Tensor], obs: Tensor, action: Tensor) -> Tensor:
+            found: Tensor = functional_call(self._log_prob, parameters, (obs, action))
+            return found
+
+        each = vmap(grad(log_prob), (None, 0, 0))
+        kind = np.float32 if np.asarray(actions).dtype.kind == "f" else np.int64
+        obs, picks = torch.tensor(rows), torch.tensor(np.asarray(actions, kind))
+        sums = {name: torch.zeros(value.shape, dtype=torch.float64) for name, value in own.items()}
+        for lo in range(0, len(rows), TOGETHER):
+            part = slice(lo, lo + TOGETHER)
+            for name, score in each(own, obs[part], picks[part]).items():
+                sums[name] += (score.double() ** 2).sum(0)
+        return {
+            name.removeprefix("net."): total.numpy() / len(rows) for name, total in sums.items()
+        }
