@@ -126,7 +126,7 @@ def test_what_acting_wrote_is_what_the_update_computes_again(memory: str, pictur
         collect(who, game, rollout)
     assert rollout.memory[0].any() and rollout.begun.any()
     with torch.no_grad():
-        head, value = who.unroll(rollout, 15, np.arange(SLOTS), 0)
+        head, value, _ = who.unroll(rollout, 15, np.arange(SLOTS), 0)
         log_prob, _ = who.net.log_prob_entropy(head, torch.from_numpy(rollout.actions.ravel()))
     np.testing.assert_allclose(value, rollout.values[:-1].ravel(), atol=1e-5)
     np.testing.assert_allclose(log_prob, rollout.log_probs.ravel(), atol=1e-5)

@@ -21,7 +21,7 @@ from holdfast.learn.spec import NetSpec, initial_parameters
 from holdfast.store.checkpoint import Checkpoints
 from holdfast.store.compare import compare_sources
 from holdfast.store.export import export
-from holdfast.store.weights import read_source
+from holdfast.store.weights import Source, Weights, read_source
 
 SPEC = NetSpec(5, "discrete", nvec=(3,), hidden=(8, 8))
 
@@ -117,6 +117,23 @@ def test_a_program_of_what_is_no_mlp_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     export(read_source(str(tmp_path / "old.pt"), tmp_path), "learner", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "policy.json").read_text())["spec"] is None
+
+
+def test_a_policy_for_sensors_is_exported_and_begins_a_learner_again(tmp_path: Path) -> None:
+    spec = NetSpec(
+        *(6 + 3 * 13 + 7, "discrete"), nvec=(3,), hidden=(8,), trunk="sensors", sensors=(6, 3)
+    )
+    net = ActorCritic(spec)
+    drawn = net.first_parameters(np.random.default_rng(0), 0.0)
+    weights = Weights(drawn, spec.state(), None)
+    source = Source(tmp_path / "r", "holdfast", {"learner": weights})
+    with pytest.raises(ConfigError, match="plain MLPs only"):
+        export(source, "learner", tmp_path / "out", program=True)
+    export(source, "learner", tmp_path / "out")
+    again = read_source(str(tmp_path / "out"), tmp_path).learner("learner")
+    assert NetSpec.from_state(dict(again.spec or {})) == spec
+    for name, value in drawn.items():
+        np.testing.assert_array_equal(again.parameters[name], value)
 
 
 def test_an_export_never_replaces_a_directory_by_itself(tmp_path: Path) -> None:

@@ -124,6 +124,21 @@ def test_strict_refuses_whatever_does_not_fit_and_names_it(what: str) -> None:
     assert "--init-mode shape" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("encoder", "lstm"), ("sensors", (36, 10)), ("metres", True)]
+)
+def test_networks_for_other_sensors_are_refused_although_the_shapes_agree(
+    name: str, value: Any
+) -> None:
+    fields = {"encoder": "mlp", "sensors": (12, 10), "metres": False}
+    source, mine = weights(), learner_state()
+    mine["spec"].update(fields)
+    assert source.spec is not None
+    source.spec.update({**fields, name: value})
+    with pytest.raises(StorageError, match=f"{name}: .* here, .* in the source"):
+        init_parameters(mine, source)
+
+
 def test_strict_does_not_look_outside_the_scope() -> None:
     source = weights()
     source.parameters["pi_out.weight"] = np.zeros((9, 4), np.float32)

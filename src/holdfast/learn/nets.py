@@ -125,6 +125,14 @@ class ActorCritic(nn.Module):
         head, value, _ = self._recall(features, state, begun)
         return head, value, held
 
+    def value(self, obs: Tensor) -> Tensor:
+        """Return the value `[n]` alone, of a network without memory."""
+        features = self._trunk("vf", obs)
+        if self.spec.trunk == "sensors":
+            features = self._tower("vf", features)
+        value: Tensor = self.vf_out(features).squeeze(-1)
+        return value
+
     @property
     def mixture(self) -> Mixture:
         """The head of the belief."""

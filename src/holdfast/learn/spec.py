@@ -3,7 +3,8 @@
 Parameter names are torch's, so that every learner reads every other learner's checkpoint:
 `pi.0.weight [out, in]`, `pi.0.bias`, ..., `pi_out.weight`, `vf.0.weight`, ..., `vf_out.weight`
 (shared trunk: `trunk.0.weight`, ...), and `log_std [A]` for Gaussian actions. Networks for pictures and
-networks with memory (`nets.py`) have one trunk for policy and value, `trunk....`, and `core....`.
+networks with memory (`nets.py`) have one trunk for policy and value, `trunk....`, and `core....`. A network
+for sensors has these and `pi`, `vf` after them.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ def spec_from(
         memory_layers=config.memory_layers,
         noisy=config.noisy,
         sensors=sensors if trunk == "sensors" else (),
-        encoder=config.encoder,
+        encoder=config.encoder if trunk == "sensors" else "bimdn",
         metres=trunk == "sensors" and not config.normalise_obs,
         truth=truth if config.belief > 0 else 0,
         **actions,

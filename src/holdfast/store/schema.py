@@ -92,6 +92,14 @@ METRICS = (
         "train/explained_variance", "number", "how well values predicted returns; 1 is perfectly"
     ),
     Field("train/ewc_penalty", "number", "what elastic weight consolidation adds to the loss"),
+    Field(
+        "train/belief_nll",
+        "number",
+        "negative log-likelihood of the opponent's true place, in nats",
+    ),
+    Field(
+        "train/belief_error", "number", "root mean square error of the believed place, in metres"
+    ),
     Field("train/samples", "number", "slot steps that entered the loss"),
     Field("train/masked_share", "number", "share of slot steps without a decision"),
     Field("train/lr", "number", "learning rate as scheduled"),
