@@ -333,7 +333,7 @@ class Layout:
             forward_sums = self._packed
             backward_sums = forward_sums + 4 * inputs * outputs
             self._packed = backward_sums + 4 * inputs * outputs
-        grad, grad_row = self._grads, 4 * source_columns
+        grad, grad_row = self._grads, _stride(source_columns)
         grad_bias = grad + grad_row * max(_up(outputs, 6), columns)
         self._grads = _up(grad_bias + 4 * columns, 64)
         tanh = self.spec.activation == "tanh"

@@ -25,6 +25,7 @@ from holdfast.learn.fused_simd import (
     load,
     peek,
     poke,
+    prefetch,
     splat,
     store,
     tanh,
@@ -268,8 +269,12 @@ def gradient(z, z_row, outputs, x, x_row, columns, samples, g, g_row, mode):
     wide = columns // WIDE * WIDE
     for j in range(0, wide, WIDE):
         for o in range(0, outputs, ROWS):
-            _tile(outputs - o, z + 4 * o, 4, z_row, x + 4 * j, x_row, samples,
-                  g + o * g_row + 4 * j, g_row, 0, mode)  # fmt: skip
+            to = g + o * g_row + 4 * j
+            # Gradients of a wide layer come from afar: ask for them before they are added to.
+            for line in range(to, to + ROWS * g_row, g_row):
+                prefetch(line)
+            _tile(outputs - o, z + 4 * o, 4, z_row, x + 4 * j, x_row, samples, to, g_row, 0,
+                  mode)  # fmt: skip
     if wide < columns:
         for o in range(0, outputs, ROWS):
             _tile8(z + 4 * o, 4, z_row, x + 4 * wide, x_row, samples, g + o * g_row + 4 * wide,
