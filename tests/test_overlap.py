@@ -147,13 +147,19 @@ KINDS = {
     "gru": {"memory": "gru", "noisy": True, "noisy_update": "fresh", "normalise_obs": True},
     "vtrace": {"learner.kind": "vtrace"},
     "selfplay": {},
+    "sac": {
+        "learner.kind": "sac",
+        "learner.sac.warmup": 40,
+        "learner.sac.batch": 16,
+        "normalise_obs": False,
+    },
     "phases": {"plan.curriculum": "4:3,5:3"},
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_run_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
-    world, base = ("pursuit", PURSUIT) if kind == "selfplay" else ("shoal", SMALL)
+    world, base = ("pursuit", PURSUIT) if kind in ("selfplay", "sac") else ("shoal", SMALL)
     settings = flat({**base, **KINDS[kind]})
     holdfast.train(world, runs_dir=tmp_path, run="whole", overlap="on", **settings)
     for update in (2, 3):

@@ -175,3 +175,16 @@ def test_remembering_the_first_observation_is_learned(memory: str) -> None:
 def test_a_transformer_needs_a_width_that_its_heads_share() -> None:
     with pytest.raises(ConfigError, match="memory_size = 10 is not a multiple of 4"):
         LearnerConfig(memory="transformer", memory_size=10)
+
+
+def test_layers_are_torchs() -> None:
+    spec, core = core_of("lstm", layers=2)
+    assert spec.memory_floats == 2 * 2 * spec.memory_size
+    known = nn.LSTM(core.layers[0].weight_ih.shape[1], spec.memory_size, num_layers=2)
+    for k, layer in enumerate(core.layers):
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            getattr(known, f"{name}_l{k}").data = getattr(layer, name).data
+    x, _ = sequence()
+    begun = torch.zeros(x.shape[:2], dtype=torch.bool)
+    found, _ = core(x, torch.zeros(x.shape[1], spec.memory_floats), begun)
+    torch.testing.assert_close(found, known(x)[0], rtol=1e-4, atol=1e-5)

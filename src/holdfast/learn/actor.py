@@ -23,10 +23,13 @@ class Actor:
     def __init__(self, spec: NetSpec, parameters: Mapping[str, F32]) -> None:
         # One trunk for both heads: the value costs one column of the last layer instead of a network.
         self.spec = spec
-        self._net = FusedNet(NetSpec.from_state({**spec.state(), "shared": True}))
+        one = {**spec.state(), "shared": True}
+        if spec.action == "squashed":  # its outputs are asked for, never an action
+            one.update(action="gaussian", action_size=spec.outputs)
+        self._net = FusedNet(NetSpec.from_state(one))
         for name, view in self._net.views(self._net.theta).items():
             source = name if spec.shared else name.replace("trunk.", "pi.")
-            if not name.startswith("vf_out."):
+            if source in parameters and not name.startswith("vf_out."):
                 view[...] = parameters[source]
         self._net.pack()
 
@@ -39,7 +42,16 @@ class Actor:
         elif rng is not None:
             rng.random(dtype=np.float32, out=noise)
         actions = np.empty((n, *spec.action_shape), spec.action_dtype)
-        unused = np.empty(n, np.float32)
-        mode = BEST if rng is None else SAMPLE
-        self._net.act(np.ascontiguousarray(rows), noise, actions, unused, unused, mode)
+        self._run(rows, noise, actions, BEST if rng is None else SAMPLE)
         return actions
+
+    def heads(self, rows: F32) -> F32:
+        """Return the outputs `[n, outputs]` of a network with continuous actions."""
+        shape = (len(rows), self.spec.outputs)
+        heads = np.empty(shape, np.float32)
+        self._run(rows, np.zeros(shape, np.float32), heads, BEST)
+        return heads
+
+    def _run(self, rows: F32, noise: F32, actions: Array, mode: int) -> None:
+        unused = np.empty(len(rows), np.float32)
+        self._net.act(np.ascontiguousarray(rows), noise, actions, unused, unused, mode)

@@ -34,7 +34,7 @@ QUARTERS = 4
 LSTM, LATENT = 64, 32
 
 
-class Ring(nn.Conv1d):
+class Circle(nn.Conv1d):
     """A convolution over rays that form a circle, with ReLU after it."""
 
     def __init__(self, inputs: int, outputs: int, side: int) -> None:
@@ -90,7 +90,7 @@ class Sensors(nn.Module):
             held = 2 * LSTM
             self.mixture = Mixture(held)
         self.latent = Dense(held, LATENT, 1.0)
-        self.lidar = nn.ModuleList([Ring(1, 32, 5), Ring(32, 64, 5)])
+        self.lidar = nn.ModuleList([Circle(1, 32, 5), Circle(32, 64, 5)])
         self.state = nn.ModuleList([Dense(STATE, 64), Dense(64, 64)])
         self.join = nn.ModuleList([Dense(LATENT + 64 * QUARTERS + 64, 256), Dense(256, 256)])
         self.width = 256

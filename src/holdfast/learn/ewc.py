@@ -17,7 +17,7 @@ import numpy as np
 
 from holdfast.errors import ConfigError
 from holdfast.learn.learner import Anchor, Learner
-from holdfast.learn.policy import pick_discrete
+from holdfast.learn.policy import LOG_STD, pick_discrete
 from holdfast.learn.spec import NetSpec
 from holdfast.records import F32, F64, Array, Rollout
 
@@ -56,7 +56,8 @@ def fisher(
         from holdfast.learn.fisher import Scores  # loads torch
 
         scores = Scores(spec, parameters)
-        squares = scores.squares(rows, _sample(spec, parameters, scores.heads(rows), rng))
+        found = scores.squares(rows, _sample(spec, parameters, scores.heads(rows), rng))
+        squares = {**{name: np.zeros(value.shape) for name, value in parameters.items()}, **found}
     return {name: value.astype(np.float32) for name, value in squares.items()}
 
 
@@ -142,6 +143,8 @@ def squared_scores(
         z = (actions - head) / deviation
         back = z / deviation
         found["log_std"] = ((z * z - 1.0) ** 2).mean(0)
+    elif spec.action == "squashed":
+        back = _squashed_score(head, actions)
     else:
         back = _one_hot_minus_chance(spec, head, actions)
     for k, name in reversed(list(enumerate(_layers(spec)))):
@@ -162,12 +165,23 @@ def _layers(spec: NetSpec) -> list[str]:
 def _sample(
     spec: NetSpec, parameters: Mapping[str, F32], head: F64, rng: np.random.Generator
 ) -> Array:
-    if spec.action == "gaussian":
-        deviation = np.exp(parameters["log_std"].astype(np.float64))
-        actions: Array = head + deviation * rng.standard_normal(head.shape)
+    if spec.continuous:
+        mean, log_std = head, parameters.get("log_std", np.zeros(0)).astype(np.float64)
+        if spec.action == "squashed":
+            mean, log_std = np.split(head, 2, 1)
+        actions: Array = mean + np.exp(np.clip(log_std, *LOG_STD)) * rng.standard_normal(mean.shape)
         return actions
     uniform = rng.random((len(head), len(spec.nvec)), np.float32)
     return pick_discrete(head.astype(np.float32), spec.nvec, uniform)
+
+
+def _squashed_score(head: F64, actions: F64) -> F64:
+    """Return the score for means and log deviations; `actions` are those before tanh, which has no parameters."""
+    mean, log_std = np.split(head, 2, 1)
+    deviation = np.exp(np.clip(log_std, *LOG_STD))
+    z = (actions - mean) / deviation
+    inside = (log_std > LOG_STD[0]) & (log_std < LOG_STD[1])
+    return np.concatenate([z / deviation, (z * z - 1.0) * inside], 1)
 
 
 def _one_hot_minus_chance(spec: NetSpec, head: F64, actions: Array) -> F64:

@@ -108,7 +108,7 @@ class Learner(ABC):
         if self._source is not None:
             self._follow(self._source)
         rng = self.streams[f"{self.name}/actions"]
-        if self.spec.action == "gaussian":
+        if self.spec.continuous:
             rng.standard_normal(dtype=np.float32, out=rollout.noise)
         else:
             rng.random(dtype=np.float32, out=rollout.noise)
@@ -120,7 +120,7 @@ class Learner(ABC):
             self.norm.apply_in_place(obs, rollout.mask[t])
         actions = rollout.actions[t]
         self._forward(obs, rollout.noise[t], actions, rollout.log_probs[t], rollout.values[t])
-        return to_box(self.spec, actions) if self.spec.action == "gaussian" else actions
+        return to_box(self.spec, actions) if self.spec.continuous else actions
 
     def end(self, rollout: Rollout, t: int, over: Bools, final_obs: Array) -> None:
         """Note that the episodes of the slots in `over [N]` ended in step t; write `final_values` of the cut ones.
@@ -320,6 +320,10 @@ def make_learner(
         from holdfast.learn.vtrace import VTraceLearner
 
         return VTraceLearner(spec, config, streams, slots, name)
+    if config.kind == "sac":
+        from holdfast.learn.sac import SacLearner
+
+        return SacLearner(spec, config, streams, slots, name)
     wide = max(spec.hidden, default=0) > FUSED_WIDTH
     if config.kind == "torch" or (config.kind == "auto" and (obstacle or wide)):
         from holdfast.learn.ppo import TorchLearner

@@ -11,6 +11,7 @@ through it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -159,12 +160,29 @@ class Transformer(nn.Module):
         return self.leave(x), torch.cat(carried, 1)
 
 
-def make_core(spec: NetSpec, inputs: int) -> Gru | Lstm | Transformer:
+class Layers(nn.Module):
+    """Memories on top of each other: each reads what the one below returns."""
+
+    def __init__(self, layers: Sequence[Gru | Lstm]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor, state: Tensor, begun: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs `[T, N, H]` of the last and the states of all after the last step."""
+        states = []
+        for layer, part in zip(self.layers, state.chunk(len(self.layers), 1), strict=True):
+            x, after = layer(x, part, begun)
+            states.append(after)
+        return x, torch.cat(states, 1)
+
+
+def make_core(spec: NetSpec, inputs: int) -> Gru | Lstm | Layers | Transformer:
     """Return the memory that `spec.memory` names, for `inputs` features."""
-    if spec.memory == "gru":
-        return Gru(inputs, spec.memory_size)
-    if spec.memory == "lstm":
-        return Lstm(inputs, spec.memory_size)
     if spec.memory == "transformer":
         return Transformer(inputs, spec.memory_size, spec.memory_window, spec.memory_layers)
-    raise ValueError(f"there is no memory '{spec.memory}'")
+    kinds: dict[str, type[Gru] | type[Lstm]] = {"gru": Gru, "lstm": Lstm}
+    if spec.memory not in kinds:
+        raise ValueError(f"there is no memory '{spec.memory}'")
+    kind, width = kinds[spec.memory], spec.memory_size
+    layers = [kind(inputs if k == 0 else width, width) for k in range(spec.memory_layers)]
+    return layers[0] if len(layers) == 1 else Layers(layers)

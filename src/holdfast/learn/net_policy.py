@@ -11,6 +11,7 @@ from holdfast.learn.nets import ActorCritic
 from holdfast.learn.normalise import ObsNorm
 from holdfast.learn.pixels import View
 from holdfast.learn.policy import Policy
+from holdfast.learn.sac_nets import SacPlayer
 from holdfast.learn.spec import NetSpec, check_parameters
 from holdfast.records import F32, Array, Bools
 
@@ -25,9 +26,7 @@ class NetPolicy(Policy):
         self, spec: NetSpec, parameters: Mapping[str, F32], norm: ObsNorm | None = None
     ) -> None:
         super().__init__(spec, parameters, norm)
-        self.net = ActorCritic(spec)
-        check_parameters(self.net.state_dict(), self.parameters)
-        self.net.load_state_dict({k: torch.tensor(v) for k, v in self.parameters.items()})
+        self.net = network(spec, self.parameters)
         self.view = View(spec) if spec.picture else None
         self._frames: Array | None = None
         self._begun = np.zeros((spec.stack, 0), np.bool_)
@@ -107,3 +106,13 @@ class NetPolicy(Policy):
             head, value, carried = self.net.unroll(inputs, state, first)
             heads[part], values[part], after[part] = head.numpy(), value.numpy(), carried.numpy()
         return heads, values, after
+
+
+def network(spec: NetSpec, parameters: Mapping[str, F32]) -> ActorCritic | SacPlayer:
+    """Return the network that plays with these parameters."""
+    if spec.action == "squashed":
+        return SacPlayer(spec, parameters)
+    net = ActorCritic(spec)
+    check_parameters(net.state_dict(), dict(parameters))
+    net.load_state_dict({k: torch.tensor(v) for k, v in parameters.items()})
+    return net

@@ -85,6 +85,11 @@ class RewardNorm:
 
     def apply_in_place(self, rollout: Rollout) -> None:
         """Merge the rollout into the statistics, then scale its rewards."""
+        self.track(rollout)
+        self.scale_in_place(rollout.rewards)
+
+    def track(self, rollout: Rollout) -> None:
+        """Merge the rollout into the statistics."""
         if len(self.running) != rollout.slots:
             self.running = np.zeros(rollout.slots, np.float64)
         track_returns(
@@ -96,9 +101,8 @@ class RewardNorm:
             self.running,
             self.moments,
         )
-        self.scale_in_place(rollout.rewards)
 
-    def scale_in_place(self, rewards: F64) -> None:
+    def scale_in_place(self, rewards: Array) -> None:
         """Scale rewards by the statistics as they are."""
         rewards /= self.scale
         np.clip(rewards, -CLIP, CLIP, out=rewards)

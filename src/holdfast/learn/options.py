@@ -51,12 +51,37 @@ class ReplayConfig:
 
 
 @dataclass(frozen=True)
-class LearnerConfig:
-    """PPO or V-trace on rollouts of `steps` steps from all slots."""
+class SacConfig:
+    """What soft actor-critic has of its own."""
 
-    kind: Literal["auto", "torch", "fused", "vtrace"] = "auto"
+    capacity: Annotated[int, Meta(ge=1)] = 1_000_000
+    """Transitions that are kept; the oldest make room."""
+    max_gb: Annotated[float, Meta(gt=0)] = 2.0
+    """Memory that they may take; a capacity that needs more is cut."""
+    save: bool = True
+    """Put them into checkpoints; without them a resumed run begins with an empty memory."""
+    batch: Annotated[int, Meta(ge=2)] = 256
+    """Transitions of one gradient step (2 or more)."""
+    gradients: Annotated[float, Meta(gt=0)] = 1.0
+    """Gradient steps for each step of all slots; they are made after each rollout of `learner.steps`."""
+    warmup: Annotated[int, Meta(ge=0)] = 1000
+    """Transitions before learning begins; until then actions are drawn evenly, unless `run.init_from` gave a policy."""
+    tau: Annotated[float, Meta(gt=0, le=1)] = 0.005
+    """How far the target critics move to the critics with each gradient step."""
+    auto_entropy: bool = False
+    """Learn the weight of the entropy, `learner.entropy` being the first; else it stays what it is set to."""
+    target_entropy: float | None = None
+    """Entropy that `auto_entropy` aims at, in nats; None is minus the size of an action."""
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """PPO or V-trace on rollouts of `steps` steps from all slots, or SAC on all that was played."""
+
+    kind: Literal["auto", "torch", "fused", "vtrace", "sac"] = "auto"
     """`fused` (PPO, compiled, for MLPs), `torch` (PPO for every network), `vtrace` (actor-critic with V-trace, one
-    pass, for rollouts of an older policy); `auto` is fused for flat observations without memory, else torch."""
+    pass, for rollouts of an older policy), `sac` (soft actor-critic, for continuous actions); `auto` is fused for flat
+    observations without memory, else torch."""
     steps: Annotated[int, Meta(ge=1)] = 128
     """Steps of one rollout (1 or more)."""
     epochs: Annotated[int, Meta(ge=1)] = 5
@@ -119,7 +144,7 @@ class LearnerConfig:
     memory_window: Annotated[int, Meta(ge=2, le=1024)] = 16
     """Steps that each layer of a transformer looks back, the present one included (2 to 1024)."""
     memory_layers: Annotated[int, Meta(ge=1, le=16)] = 1
-    """Layers of a transformer (1 to 16)."""
+    """Layers of the memory (1 to 16)."""
     noisy: bool = False
     """Parameter noise in both heads, drawn once a rollout; a frozen policy plays without it."""
     noisy_update: Literal["rollout", "fresh"] = "rollout"
@@ -140,8 +165,12 @@ class LearnerConfig:
     """Threads of the learner; 0 takes all cores."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """Prioritised replay of sequences, for V-trace."""
+    sac: SacConfig = field(default_factory=SacConfig)
+    """Soft actor-critic."""
 
     def __post_init__(self) -> None:
+        if self.kind == "sac":
+            self._check_sac()
         if self.replay.enabled and (self.kind != "vtrace" or self.normalise_obs):
             raise ConfigError(
                 f"replay.enabled = true with kind = '{self.kind}' and normalise_obs = "
@@ -165,4 +194,22 @@ class LearnerConfig:
         if self.memory == "transformer" and self.memory_size % 4:
             raise ConfigError(
                 f"memory_size = {self.memory_size} is not a multiple of 4, which a transformer needs."
+            )
+
+    def _check_sac(self) -> None:
+        """Refuse what soft actor-critic has not."""
+        wrong = {
+            f"memory = '{self.memory}'": self.memory != "none",
+            f"belief = {self.belief:g}": self.belief > 0,
+            **{
+                f"{name} = true": getattr(self, name)
+                for name in ("noisy", "shared", "compile", "bfloat16", "normalise_obs")
+            },
+        }
+        found = [setting for setting, here in wrong.items() if here]
+        if found:
+            raise ConfigError(
+                f"kind = 'sac' has no {', '.join(found)}: it remembers single steps, and observations that must mean "
+                "the same later. Leave it out (such as --learner.normalise-obs false), or choose another kind: auto, "
+                "torch, fused, vtrace."
             )

@@ -20,6 +20,9 @@ from holdfast.records import F32, Array, Bools
 if TYPE_CHECKING:
     from holdfast.learn.actor import Actor
 
+LOG_STD = (-20.0, 2.0)
+"""Bounds of the log deviation of squashed actions."""
+
 
 class Policy:
     """Maps observations `[n, D]` to actions that a world takes.
@@ -55,25 +58,26 @@ class Policy:
             from holdfast.learn.actor import Actor  # loads the compiler
 
             self._actor = Actor(self.spec, self.parameters)
+        if self.spec.action == "squashed":
+            return self._pick(self._actor.heads(rows), rng)
         actions = self._actor.act(rows, rng)
-        if self.spec.action == "gaussian":
+        if self.spec.continuous:
             return to_box(self.spec, actions)
         return actions.astype(np.int64)
 
     def _pick(self, head: Array, rng: np.random.Generator | None) -> Array:
         """Return the actions that the outputs of the network mean."""
-        if self.spec.action == "gaussian":
-            if rng is not None:
-                noise = rng.standard_normal(head.shape, np.float32)
-                head = head + np.exp(self.parameters["log_std"]) * noise
-            return to_box(self.spec, head)
-        uniform = None if rng is None else rng.random((len(head), len(self.spec.nvec)), np.float32)
-        picks = pick_discrete(head, self.spec.nvec, uniform)
-        return picks[:, 0] if self.spec.action == "discrete" else picks
+        deviation = np.exp(self.parameters["log_std"]) if "log_std" in self.parameters else None
+        return choose(self.spec, head, deviation, rng)
 
     def values(self, obs: Array, begun: Bools | None = None) -> F32:
         """Return the critic's value of each row; what the policy remembers stays as it is."""
-        return self._head("vf", self._rows(obs))[:, 0]
+        rows = self._rows(obs)
+        if self.spec.action != "squashed":
+            return self._head("vf", rows)[:, 0]
+        best = np.tanh(self._head("pi", rows)[:, : self.spec.action_size])
+        pairs = np.concatenate([rows, best], 1)
+        return np.minimum(self._head("q1", pairs), self._head("q2", pairs))[:, 0]
 
     def _rows(self, obs: Array) -> F32:
         rows = np.asarray(obs, np.float32).reshape(len(obs), self.spec.obs_size)
@@ -96,6 +100,27 @@ def make_policy(spec: NetSpec, parameters: Mapping[str, F32], norm: ObsNorm | No
     from holdfast.learn.net_policy import NetPolicy
 
     return NetPolicy(spec, parameters, norm)
+
+
+def choose(
+    spec: NetSpec, head: Array, deviation: F32 | None, rng: np.random.Generator | None
+) -> Array:
+    """Return the world's actions that the outputs of a network mean: the best ones, or sampled ones.
+
+    `deviation` is that of Gaussian actions, for all rows or for each.
+    """
+    if not spec.continuous:
+        uniform = None if rng is None else rng.random((len(head), len(spec.nvec)), np.float32)
+        picks = pick_discrete(head, spec.nvec, uniform)
+        return picks[:, 0] if spec.action == "discrete" else picks
+    squashed = spec.action == "squashed"
+    if squashed:
+        head, log_std = np.split(head, 2, 1)
+        deviation = np.exp(np.clip(log_std, *LOG_STD))
+    if rng is not None:
+        assert deviation is not None
+        head = head + deviation * rng.standard_normal(head.shape, np.float32)
+    return to_box(spec, np.tanh(head) if squashed else head)
 
 
 def to_box(spec: NetSpec, actions: Array) -> Array:

@@ -4,7 +4,8 @@ Parameter names are torch's, so that every learner reads every other learner's c
 `pi.0.weight [out, in]`, `pi.0.bias`, ..., `pi_out.weight`, `vf.0.weight`, ..., `vf_out.weight`
 (shared trunk: `trunk.0.weight`, ...), and `log_std [A]` for Gaussian actions. Networks for pictures and
 networks with memory (`nets.py`) have one trunk for policy and value, `trunk....`, and `core....`. A network
-for sensors has these and `pi`, `vf` after them.
+for sensors has these and `pi`, `vf` after them. SAC has `q1` and `q2` in place of `vf`, and its `pi_out` gives means and
+log deviations.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from holdfast.errors import ConfigError, StorageError
 from holdfast.learn.options import LearnerConfig
 from holdfast.records import F32
 
-ActionKind = Literal["discrete", "multi_discrete", "gaussian"]
+ActionKind = Literal["discrete", "multi_discrete", "gaussian", "squashed"]
+"""`squashed`: tanh of a Gaussian whose deviation depends on the observation too (SAC)."""
 Trunk = Literal["mlp", "sensors", "small", "nature", "impala", "big"]
 Encoder = Literal["bimdn", "lstm", "mlp"]
 Memory = Literal["none", "gru", "lstm", "transformer"]
@@ -64,7 +66,7 @@ class NetSpec:
     memory_window: int = 16
     """Steps that a transformer looks back, the present one included."""
     memory_layers: int = 1
-    """Layers of a transformer."""
+    """Layers of the memory."""
     noisy: bool = False
     """Whether both heads have parameter noise."""
     sensors: tuple[int, ...] = ()
@@ -82,6 +84,11 @@ class NetSpec:
         return self.trunk == "mlp" and self.memory == "none" and not self.noisy
 
     @property
+    def continuous(self) -> bool:
+        """Whether actions are numbers rather than choices."""
+        return self.action in ("gaussian", "squashed")
+
+    @property
     def obs_dtype(self) -> type[np.float32] | type[np.uint8]:
         """Type of an observation in a rollout."""
         return np.uint8 if self.picture and self.pixel == "uint8" else np.float32
@@ -91,17 +98,20 @@ class NetSpec:
         """How many numbers a slot carries from step to step."""
         if self.memory == "transformer":
             return (self.memory_window - 1) * (self.memory_layers * self.memory_size + 1)
-        return {"none": 0, "gru": 1, "lstm": 2}[self.memory] * self.memory_size
+        numbers = {"none": 0, "gru": 1, "lstm": 2}[self.memory]
+        return numbers * self.memory_layers * self.memory_size
 
     @property
     def outputs(self) -> int:
         """Size of the action head."""
-        return self.action_size if self.action == "gaussian" else sum(self.nvec)
+        if self.action == "squashed":
+            return 2 * self.action_size
+        return self.action_size if self.continuous else sum(self.nvec)
 
     @property
     def noise_size(self) -> int:
         """How many random numbers one action takes."""
-        return self.action_size if self.action == "gaussian" else len(self.nvec)
+        return self.action_size if self.continuous else len(self.nvec)
 
     @property
     def action_shape(self) -> tuple[int, ...]:
@@ -113,7 +123,7 @@ class NetSpec:
     @property
     def action_dtype(self) -> type[np.float32] | type[np.int32]:
         """Type of an action in a rollout."""
-        return np.float32 if self.action == "gaussian" else np.int32
+        return np.float32 if self.continuous else np.int32
 
     def layers(self) -> list[tuple[str, int, int]]:
         """Return (name, inputs, outputs) of every linear layer of a plain MLP, in order."""
@@ -163,6 +173,8 @@ def spec_from(
 ) -> NetSpec:
     """Return the spec that the config asks for; `stack`, `sensors` and `truth` are what the world says of itself."""
     actions = _actions(action_space)
+    if config.kind == "sac":
+        actions = {**actions, "action": _squashed(actions["action"])}
     if not isinstance(observation_space, gym.spaces.Box):
         raise ConfigError(
             f"The observation space {observation_space} is not a Box. Flatten it first, for example "
@@ -188,6 +200,11 @@ def spec_from(
         raise ConfigError(
             f"learner.net = 'mlp' cannot read pictures ({observation_space.dtype}, shape {shape}). "
             "Type: --learner.net nature; for mario, --observation tiles gives numbers instead."
+        )
+    if trunk not in ("mlp", "sensors") and config.kind == "sac":
+        raise ConfigError(
+            f"learner.kind = 'sac' has no net = '{trunk}': it keeps observations as numbers. "
+            "Type: --learner.kind torch"
         )
     return NetSpec(
         obs_size=int(np.prod(shape)),
@@ -259,6 +276,16 @@ def _actions(space: gym.Space[Any]) -> dict[str, Any]:
         f"The action space {space} is not supported. "
         "Allowed: Discrete, MultiDiscrete, Box with finite bounds."
     )
+
+
+def _squashed(kind: ActionKind) -> ActionKind:
+    """Return the kind of SAC's actions."""
+    if kind != "gaussian":
+        raise ConfigError(
+            "learner.kind = 'sac' needs a Box of continuous actions, and these are choices. "
+            "Allowed for them: auto, torch, fused, vtrace."
+        )
+    return "squashed"
 
 
 def initial_parameters(

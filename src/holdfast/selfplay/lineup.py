@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.jit import kernel
-from holdfast.learn.policy import pick_discrete, to_box
+from holdfast.learn.policy import choose
 from holdfast.learn.spec import NetSpec
 from holdfast.records import F32, Array
 
@@ -70,13 +70,7 @@ class Lineup:
             who,
             head,
         )
-        if self.spec.action == "gaussian":
-            if rng is not None:
-                head += self._deviation[who] * rng.standard_normal(head.shape, np.float32)
-            return to_box(self.spec, head)
-        uniform = None if rng is None else rng.random((len(rows), len(self.spec.nvec)), np.float32)
-        picks = pick_discrete(head, self.spec.nvec, uniform)
-        return picks[:, 0] if self.spec.action == "discrete" else picks
+        return choose(self.spec, head, self._deviation[who], rng)
 
 
 @kernel

@@ -30,6 +30,7 @@ ACTIONS = {
     "discrete": "the index of the largest output",
     "multi_discrete": "of each group of outputs (sizes in spec.nvec) the index of the largest",
     "gaussian": "the outputs, limited to [-1, 1] and stretched to [spec.low, spec.high]",
+    "squashed": "tanh of the first half of the outputs, stretched to [spec.low, spec.high]",
 }
 
 
@@ -102,6 +103,8 @@ def _write_program(weights: Weights, path: Path) -> None:
     from torch import Tensor, nn
 
     spec, parameters = weights.spec or {}, weights.parameters
+    squashed = spec["action"] == "squashed"
+    critics = ("q1", "q2") if squashed else ("vf",)
     kind = nn.Tanh if spec["activation"] == "tanh" else nn.ReLU
 
     def linear(name: str) -> nn.Linear:
@@ -120,7 +123,8 @@ def _write_program(weights: Weights, path: Path) -> None:
     class Program(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.pi, self.vf = tower("pi"), tower("vf")
+            self.pi = tower("pi")
+            self.critics = nn.ModuleList([tower(name) for name in critics])
             norm = weights.norm or {"mean": np.zeros(1), "var": np.ones(1)}
             self.mean = nn.Buffer(torch.as_tensor(norm["mean"]))
             self.scale = nn.Buffer(torch.as_tensor(np.sqrt(norm["var"] + 1e-8)))
@@ -129,7 +133,11 @@ def _write_program(weights: Weights, path: Path) -> None:
         def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
             if self.normalises:
                 obs = ((obs - self.mean) / self.scale).clamp(-CLIP, CLIP).float()
-            return self.pi(obs), self.vf(obs).squeeze(-1)
+            head = self.pi(obs)
+            if squashed:
+                obs = torch.cat([obs, torch.tanh(head[:, : head.shape[1] // 2])], 1)
+            values = [critic(obs).squeeze(-1) for critic in self.critics]
+            return head, torch.stack(values).min(0).values
 
     rows = torch.zeros(2, int(spec["obs_size"]))
     sizes = {"obs": {0: torch.export.Dim("rows", min=1)}}

@@ -32,7 +32,9 @@ from holdfast.store.weights import Weights, read_source
 Scope = Literal["trunk", "policy", "all"]
 Mode = Literal["strict", "shape", "report"]
 SHARE = 0.95
-HEADS = ("pi_out.", "vf_out.", "log_std")
+HEADS = ("pi_out.", "vf_out.", "log_std", "q1_out.", "q2_out.", "log_alpha")
+CRITICS = ("vf.", "vf_out.", "q1", "q2", "q_trunk", "log_alpha")
+"""What has no part in how the policy plays."""
 SHAPING = (
     *("trunk", "activation", "picture", "pixel", "stack", "memory", "memory_window"),
     *("sensors", "encoder", "metres"),
@@ -175,7 +177,7 @@ def in_scope(name: str, scope: Scope) -> bool:
     """Return whether a parameter belongs to a scope."""
     if scope == "trunk":
         return not name.startswith(HEADS)
-    return scope == "all" or not name.startswith(("vf.", "vf_out."))
+    return scope == "all" or not name.startswith(CRITICS)
 
 
 def outside(scope: Scope) -> str:

@@ -86,6 +86,10 @@ METRICS = (
     Field("train/entropy_max", "number", "the entropy of choosing at random; of discrete actions"),
     Field("train/approx_kl", "number", "how far the policy moved from the one that collected"),
     Field("train/clip_fraction", "number", "share of samples whose ratio was clipped"),
+    Field("train/actor_loss", "number", "SAC: entropy's weight times log-density, less the value"),
+    Field("train/alpha", "number", "SAC: weight of the entropy"),
+    Field("train/q_mean", "number", "SAC: what the critics expect of the policy's actions"),
+    Field("train/replay_fill_rate", "number", "how full the memory of older steps is"),
     Field("train/grad_norm", "number", "mean norm of the gradient before it is limited"),
     Field("train/minibatches", "number", "gradient steps made"),
     Field(

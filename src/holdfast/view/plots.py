@@ -200,6 +200,7 @@ def learner(run: RunFiles) -> Figure | None:
     """Small multiples of what the learner reports."""
     wanted = (
         ("train/policy_loss", "Policy loss", "loss", BLUE),
+        ("train/actor_loss", "Actor loss", "loss", BLUE),
         ("train/value_loss", "Value loss", "loss", BLUE),
         ("train/explained_variance", "Explained variance", "share (1 is perfect)", GREEN),
         ("train/entropy_mean", "Entropy", "nats", ORANGE),
