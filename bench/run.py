@@ -83,7 +83,7 @@ def main() -> None:
     if options.render or (options.more and log.exists()):
         lines = [json.loads(line) for line in log.read_text().splitlines()]
     if not options.render:
-        held = [line for line in lines if not unfinished(line, lines, only)]
+        held = [line for line in lines if not unfinished(line, lines, only, cases)]
         lines = list(held)
         lines.append({"about": describe(options.quick, repeats, games)})
         for line in measure(only, cases, repeats, games, options.quick, held):
@@ -147,9 +147,11 @@ def measure(
     yield {"ended": time.strftime("%Y-%m-%d %H:%M:%S"), "load": os.getloadavg()}
 
 
-def unfinished(line: dict[str, Any], lines: list[dict[str, Any]], only: list[str]) -> bool:
-    """Return whether a line is of a case in which a contender is missing or failed, so that it is played again."""
-    if "key" not in line:
+def unfinished(
+    line: dict[str, Any], lines: list[dict[str, Any]], only: list[str], cases: list[str]
+) -> bool:
+    """Return whether a line is of a case in which a contender is missing or failed, so that it is played again now."""
+    if line.get("case_name") not in cases:
         return False
     case = [other for other in lines if other.get("case_name") == line["case_name"]]
     ran = {other["key"] for other in case if "failed" not in other or other.get("absent")}

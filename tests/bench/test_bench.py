@@ -142,8 +142,10 @@ def test_contenders_take_turns_and_one_that_fails_costs_the_others_nothing(
     assert len(found["torch"]["transitions_per_s"]) == 2
     # A later sitting plays the case again: one of its contenders failed for another reason than being absent.
     lines = [{"key": key, "case_name": "64x64/1024/2", **record} for key, record in found.items()]
-    assert run.unfinished(lines[0], lines, ["fused", "broken"])
-    assert not run.unfinished(lines[0], lines, ["fused", "torch"])
+    case = [lines[0]["case_name"]]
+    assert run.unfinished(lines[0], lines, ["fused", "broken"], case)
+    assert not run.unfinished(lines[0], lines, ["fused", "torch"], case)
+    assert not run.unfinished(lines[0], lines, ["fused", "broken"], ["64x64/8192/2"]), "kept"
 
 
 def test_a_contender_that_dies_between_turns_is_recorded_as_failed(tmp_path: Path) -> None:
