@@ -67,6 +67,7 @@ class Collector:
         if len({seat.rollout.steps for seat in self.seats}) != 1:
             raise ValueError("all seats must collect the same number of steps")
         self._whole = len(self.seats) == 1 and others is None
+        self._taught = [seat for seat in self.seats if seat.rollout.truth.size]
 
     @property
     def steps(self) -> int:
@@ -114,8 +115,8 @@ class Collector:
         clock = time.perf_counter
         for t in range(rollout.steps):
             began = clock()
-            if rollout.truth.size:
-                rollout.truth[t] = world.truth()
+            if self._taught:
+                self._tell(t)
             actions = learner.act(rollout, t)
             acted = clock()
             info = world.step_into(
@@ -150,7 +151,8 @@ class Collector:
             self._see(seat, 0, obs, mask)
         for t in range(self.steps):
             began = clock()
-            self._tell(t)
+            if self._taught:
+                self._tell(t)
             for seat in self.seats:
                 actions[seat.slots] = seat.learner.act(seat.rollout, t)
             if others is not None:
@@ -185,11 +187,9 @@ class Collector:
 
     def _tell(self, t: int) -> None:
         """Write what the world knows of step t for the learners that are taught by it."""
-        taught = [seat for seat in self.seats if seat.rollout.truth.size]
-        if taught:
-            truth = self.world.truth()
-            for seat in taught:
-                seat.rollout.truth[t] = truth[seat.slots]
+        truth = self.world.truth()
+        for seat in self._taught:
+            seat.rollout.truth[t] = truth[seat.slots]
 
     def _see(self, seat: Seat, t: int, obs: Array, mask: Bools) -> None:
         seat.rollout.obs[t] = obs[seat.slots].reshape(len(seat.slots), -1)

@@ -77,16 +77,19 @@ def by_autograd(spec: NetSpec, parameters: Any, rows: Any, actions: Any) -> dict
     return {k: v / len(rows) for k, v in total.items()}
 
 
+def some_actions(spec: NetSpec, rng: np.random.Generator, count: int) -> np.ndarray:
+    if spec.action == "gaussian":
+        return rng.normal(size=(count, 2)).astype(np.float32)
+    return np.stack([rng.integers(0, n, count) for n in spec.nvec], 1)
+
+
 @pytest.mark.parametrize("name", SPECS)
 def test_the_diagonal_is_the_mean_square_of_the_score_of_each_sample(name: str) -> None:
     spec = SPECS[name]
     learner = learner_of(FusedLearner, spec)
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(40, 6)).astype(np.float32)
-    if spec.action == "gaussian":
-        actions = rng.normal(size=(40, 2)).astype(np.float32)
-    else:
-        actions = np.stack([rng.integers(0, n, 40) for n in spec.nvec], 1)
+    actions = some_actions(spec, rng, 40)
     ours = squared_scores(spec, learner.parameters(), rows, actions)
     theirs = by_autograd(spec, learner.parameters(), rows, actions)
     assert ours.keys() == theirs.keys()
@@ -101,10 +104,7 @@ def test_gradients_of_each_sample_give_the_closed_form_of_a_plain_mlp(name: str)
     parameters = learner_of(FusedLearner, spec).parameters()
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(37, 6)).astype(np.float32)
-    if spec.action == "gaussian":
-        actions = rng.normal(size=(37, 2)).astype(np.float32)
-    else:
-        actions = np.stack([rng.integers(0, n, 37) for n in spec.nvec], 1)
+    actions = some_actions(spec, rng, 37)
     found = Scores(spec, parameters).squares(rows, actions)
     expected = squared_scores(spec, parameters, rows, actions)
     assert found.keys() == expected.keys()

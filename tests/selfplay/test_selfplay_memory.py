@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from selfplay_files import cut_back, untimed
 
 import holdfast
 from holdfast.errors import ConfigError
@@ -190,13 +190,6 @@ def test_a_frozen_policy_that_cannot_play_here_is_refused() -> None:
         Cast(config, made, Streams(0), {}, {"evader": {"spec": spec.state()}})
 
 
-def lines(run: Path, name: str) -> list[dict[str, Any]]:
-    found = (json.loads(line) for line in (run / name).read_text().splitlines())
-    return [
-        {k: v for k, v in line.items() if k != "at" and not k.startswith("time/")} for line in found
-    ]
-
-
 @pytest.fixture(scope="module", params=["off", "on"])
 def trained(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("memory")
@@ -222,14 +215,10 @@ def test_two_learners_with_memory_meet_their_past(trained: Path) -> None:
 
 @pytest.mark.parametrize("at", [2, 5])
 def test_a_run_with_memory_goes_on_exactly(trained: Path, tmp_path: Path, at: int) -> None:
-    copy = tmp_path / "whole"
-    shutil.copytree(trained / "whole", copy)
-    for checkpoint in RunDirectory(copy).checkpoints().all():
-        if checkpoint.update > at:
-            shutil.rmtree(checkpoint.path)
+    copy = cut_back(trained / "whole", tmp_path, at)
     resume("whole", tmp_path, say=lambda text: None)
     for name in ("journal.jsonl", "metrics.jsonl", "evals.jsonl", "episodes.jsonl"):
-        assert lines(copy, name) == lines(trained / "whole", name), name
+        assert untimed(copy, name) == untimed(trained / "whole", name), name
 
 
 def test_best_responses_are_trained_against_a_policy_with_memory(

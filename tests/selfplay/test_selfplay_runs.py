@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from selfplay_files import cut_back, untimed
 
 import holdfast
 from holdfast.learn.restore import learner_states
@@ -91,13 +92,6 @@ def decisions(run: Path) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "decision"]
 
 
-def untimed(run: Path, name: str) -> list[dict[str, Any]]:
-    lines = (json.loads(line) for line in (run / name).read_text().splitlines())
-    return [
-        {k: v for k, v in line.items() if k != "at" and not k.startswith("time/")} for line in lines
-    ]
-
-
 @pytest.fixture(scope="module")
 def phased(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("selfplay")
@@ -143,11 +137,7 @@ def test_only_the_side_whose_turn_it_is_learns(phased: Path) -> None:
 
 @pytest.mark.parametrize("at", [3, 8, 13, 18, 23])
 def test_a_run_goes_on_exactly_from_any_checkpoint(phased: Path, tmp_path: Path, at: int) -> None:
-    copy = tmp_path / "whole"
-    shutil.copytree(phased / "whole", copy)
-    for checkpoint in RunDirectory(copy).checkpoints().all():
-        if checkpoint.update > at:
-            shutil.rmtree(checkpoint.path)
+    copy = cut_back(phased / "whole", tmp_path, at)
     from holdfast.run import resume
 
     resume("whole", tmp_path, say=lambda text: None)

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from holdfast.learn.layers import load
 from holdfast.learn.nets import ActorCritic, gaussian_log_prob
 from holdfast.learn.policy import LOG_STD
-from holdfast.learn.sac_nets import SacActor, load
+from holdfast.learn.sac_nets import SacActor
 from holdfast.learn.spec import NetSpec
 from holdfast.records import F32, F64, Array
 

@@ -27,7 +27,7 @@ from holdfast.learn.fused_loss import NOTES
 from holdfast.learn.fused_order import permutations
 from holdfast.learn.fused_sync import ABORT, PATIENCE, SYNC_SIZE, patience
 from holdfast.learn.fused_tiles import ROWS
-from holdfast.learn.learner import Anchor, Index, Learner
+from holdfast.learn.learner import Anchor, Index, Learner, RolloutLearner
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.spec import NetSpec, check_parameters
 from holdfast.parallel import cores
@@ -250,7 +250,7 @@ def in_threads(
         raise faults[0]
 
 
-class FusedLearner(Learner):
+class FusedLearner(RolloutLearner):
     """Clipped PPO with Adam in compiled kernels."""
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast.learn.spec import orthogonal
+from holdfast.records import F32
 
 SQRT2 = math.sqrt(2.0)
 
@@ -90,3 +92,21 @@ class Norm(nn.LayerNorm):
     def draw(self, rng: np.random.Generator) -> None:
         """Begin with scale 1 and shift 0."""
         self.reset_parameters()
+
+
+def draw_all(net: nn.Module, rng: np.random.Generator) -> None:
+    """Draw the parameters of every layer of a network anew."""
+    for module in net.modules():
+        draw = getattr(module, "draw", None)
+        if draw is not None:
+            draw(rng)
+
+
+def arrays(net: nn.Module) -> dict[str, F32]:
+    """Return copies of all parameters by name."""
+    return {k: v.detach().numpy().copy() for k, v in net.state_dict().items()}
+
+
+def load(net: nn.Module, parameters: Mapping[str, F32]) -> None:
+    """Give a network its parameters, which may stand among those of others."""
+    net.load_state_dict({k: torch.tensor(parameters[k]) for k in net.state_dict()})

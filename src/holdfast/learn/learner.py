@@ -138,44 +138,6 @@ class Learner(ABC):
         rows = np.asarray(obs, np.float32)
         return self._values(self.norm.apply(rows) if self.norm is not None else rows)
 
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        """Learn from the rollout; return the update's metrics."""
-        if self.reward_norm is not None:
-            self.reward_norm.apply_in_place(rollout)
-        self._targets(rollout)
-        mask = rollout.mask[:-1]
-        rows = np.flatnonzero(mask).astype(np.int32)
-        metrics = self._optimise(rollout, *self._batches(rollout, rows)) if len(rows) > 1 else {}
-        if self.norm is not None:
-            self.norm.merge()
-        metrics["explained_variance"] = explained_variance(rollout.values, rollout.returns, mask)
-        metrics["samples"] = float(len(rows))
-        metrics["masked_share"] = 1.0 - len(rows) / mask.size
-        if self.spec.nvec:
-            metrics["entropy_max"] = float(np.log(self.spec.nvec).sum())
-        metrics.update(self.settings)
-        return metrics
-
-    def _targets(self, rollout: Rollout) -> None:
-        """Write advantages and returns."""
-        config = self.config
-        rollout.values[-1] = self._bootstrap(rollout)
-        gae(
-            rollout.rewards,
-            rollout.values,
-            rollout.terminations,
-            rollout.truncations,
-            rollout.final_values,
-            config.gamma,
-            config.lam,
-            rollout.advantages,
-            rollout.returns,
-        )
-
-    def _bootstrap(self, rollout: Rollout) -> F32:
-        """Return the value of the observations after the last step."""
-        return self.values_of(rollout.obs[-1])
-
     def shadow(self) -> Learner:
         """Return a learner that only acts: every rollout with what this one was when the rollout began.
 
@@ -210,22 +172,6 @@ class Learner(ABC):
         """Leave the rollout unused: nothing of it enters the learner's state."""
         if self.norm is not None:
             self.norm.drop()
-
-    def minibatches(self, rows: Index) -> tuple[Index, npt.NDArray[np.int64]]:
-        """Return `[epochs, S]` shuffled sample positions and the borders `[M+1]` of the minibatches.
-
-        The S samples of an epoch are cut evenly into about `S / minibatch` parts, so that none is
-        left with too few samples to normalise.
-        """
-        rng = self.streams[f"{self.name}/minibatches"]
-        order = permutations(rng, rows, self.config.epochs)
-        count = max(1, round(len(rows) / self.config.minibatch))
-        borders = np.arange(count + 1, dtype=np.int64) * len(rows) // count
-        return order, borders
-
-    def _batches(self, rollout: Rollout, rows: Index) -> tuple[Index, npt.NDArray[np.int64]]:
-        """Return the order in which `_optimise` goes over the rollout, and the borders of its minibatches."""
-        return self.minibatches(rows)
 
     def policy(self) -> Policy:
         """Return a frozen copy of what the learner plays now."""
@@ -277,6 +223,10 @@ class Learner(ABC):
         self.protect(None if state["anchor"] is None else Anchor(**state["anchor"]))
 
     @abstractmethod
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Learn from the rollout; return the update's metrics."""
+
+    @abstractmethod
     def parameters(self) -> dict[str, F32]:
         """Return copies of all parameters by their torch-style names."""
 
@@ -293,6 +243,71 @@ class Learner(ABC):
         """Return the value of every row of normalised `obs [n, D]`."""
 
     @abstractmethod
+    def _optimiser_state(self) -> dict[str, Any]:
+        """Return `{"step": int, "m": {name: array}, "v": {name: array}}` of Adam."""
+
+    @abstractmethod
+    def _load_optimiser_state(self, state: dict[str, Any]) -> None:
+        """Restore what `_optimiser_state` returned."""
+
+
+class RolloutLearner(Learner):
+    """Goes over each rollout in minibatches."""
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        if self.reward_norm is not None:
+            self.reward_norm.apply_in_place(rollout)
+        self._targets(rollout)
+        mask = rollout.mask[:-1]
+        rows = np.flatnonzero(mask).astype(np.int32)
+        metrics = self._optimise(rollout, *self._batches(rollout, rows)) if len(rows) > 1 else {}
+        if self.norm is not None:
+            self.norm.merge()
+        metrics["explained_variance"] = explained_variance(rollout.values, rollout.returns, mask)
+        metrics["samples"] = float(len(rows))
+        metrics["masked_share"] = 1.0 - len(rows) / mask.size
+        if self.spec.nvec:
+            metrics["entropy_max"] = float(np.log(self.spec.nvec).sum())
+        metrics.update(self.settings)
+        return metrics
+
+    def _targets(self, rollout: Rollout) -> None:
+        """Write advantages and returns."""
+        config = self.config
+        rollout.values[-1] = self._bootstrap(rollout)
+        gae(
+            rollout.rewards,
+            rollout.values,
+            rollout.terminations,
+            rollout.truncations,
+            rollout.final_values,
+            config.gamma,
+            config.lam,
+            rollout.advantages,
+            rollout.returns,
+        )
+
+    def _bootstrap(self, rollout: Rollout) -> F32:
+        """Return the value of the observations after the last step."""
+        return self.values_of(rollout.obs[-1])
+
+    def minibatches(self, rows: Index) -> tuple[Index, npt.NDArray[np.int64]]:
+        """Return `[epochs, S]` shuffled sample positions and the borders `[M+1]` of the minibatches.
+
+        The S samples of an epoch are cut evenly into about `S / minibatch` parts, so that none is
+        left with too few samples to normalise.
+        """
+        rng = self.streams[f"{self.name}/minibatches"]
+        order = permutations(rng, rows, self.config.epochs)
+        count = max(1, round(len(rows) / self.config.minibatch))
+        borders = np.arange(count + 1, dtype=np.int64) * len(rows) // count
+        return order, borders
+
+    def _batches(self, rollout: Rollout, rows: Index) -> tuple[Index, npt.NDArray[np.int64]]:
+        """Return the order in which `_optimise` goes over the rollout, and the borders of its minibatches."""
+        return self.minibatches(rows)
+
+    @abstractmethod
     def _optimise(
         self, rollout: Rollout, order: Index, borders: npt.NDArray[np.int64]
     ) -> dict[str, float]:
@@ -301,14 +316,6 @@ class Learner(ABC):
         Keys: policy_loss, value_loss, entropy_mean, approx_kl, clip_fraction, grad_norm,
         minibatches (how many steps were made).
         """
-
-    @abstractmethod
-    def _optimiser_state(self) -> dict[str, Any]:
-        """Return `{"step": int, "m": {name: array}, "v": {name: array}}` of Adam."""
-
-    @abstractmethod
-    def _load_optimiser_state(self, state: dict[str, Any]) -> None:
-        """Restore what `_optimiser_state` returned."""
 
 
 def make_learner(

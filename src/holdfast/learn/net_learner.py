@@ -22,9 +22,10 @@ from torch import Tensor
 
 from holdfast.errors import ConfigError
 from holdfast.learn.carry import Carry, mark_begun
-from holdfast.learn.learner import Index, Learner
+from holdfast.learn.layers import arrays, load
+from holdfast.learn.learner import Index, Learner, RolloutLearner
 from holdfast.learn.nets import ActorCritic
-from holdfast.learn.optimiser import Optimiser
+from holdfast.learn.optimiser import Optimiser, pull_back
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.pixels import Longs, View
 from holdfast.learn.policy import pick_discrete, to_box
@@ -45,7 +46,7 @@ NOTHING = torch.zeros(0)
 T = TypeVar("T")
 
 
-class NetLearner(Learner):
+class NetLearner(RolloutLearner):
     """A torch network that acts; subclasses say how it learns."""
 
     def __init__(
@@ -83,12 +84,12 @@ class NetLearner(Learner):
         return self.net.first_parameters(rng, self.config.log_std)
 
     def parameters(self) -> dict[str, F32]:
-        return self.net.copy_parameters()
+        return arrays(self.net)
 
     def load_parameters(self, parameters: dict[str, F32]) -> None:
         plain = {name.removeprefix(COMPILED): value for name, value in parameters.items()}
         check_parameters(self.net.state_dict(), plain)
-        self.net.load_state_dict({k: torch.tensor(v) for k, v in plain.items()})
+        load(self.net, plain)
         self.actor.load_state_dict(self.net.state_dict())
 
     def new_rollout(self, slots: int) -> Rollout:
@@ -324,14 +325,11 @@ class NetLearner(Learner):
 
     def step(self, gradients: int) -> float:
         """Make one step along the mean of the gradients that were added; return its norm."""
-        for name, parameter in self.net.named_parameters():
+        for parameter in self.net.parameters():
             assert parameter.grad is not None
             if gradients > 1:
                 parameter.grad /= gradients
-            if self.anchor is not None and self.anchor.weight > 0:
-                fisher = torch.from_numpy(self.anchor.fisher[name])
-                old = torch.from_numpy(self.anchor.values[name])
-                parameter.grad += self.anchor.weight * fisher * (parameter.detach() - old)
+        pull_back(self.net, self.anchor)
         lr = self.settings["lr"] * self.settings["lr_scale"]
         return self.optimiser.step(lr, self.config.max_grad_norm)
 

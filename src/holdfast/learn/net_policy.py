@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from holdfast.learn.layers import load
 from holdfast.learn.nets import ActorCritic
 from holdfast.learn.normalise import ObsNorm
 from holdfast.learn.pixels import View
@@ -114,5 +115,5 @@ def network(spec: NetSpec, parameters: Mapping[str, F32]) -> ActorCritic | SacPl
         return SacPlayer(spec, parameters)
     net = ActorCritic(spec)
     check_parameters(net.state_dict(), dict(parameters))
-    net.load_state_dict({k: torch.tensor(v) for k, v in parameters.items()})
+    load(net, parameters)
     return net

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast.learn.convs import make_trunk
 from holdfast.learn.encoder import Mixture, Sensors
-from holdfast.learn.layers import Dense
+from holdfast.learn.layers import Dense, arrays, draw_all
 from holdfast.learn.memory import make_core
 from holdfast.learn.noisy import NoisyLinear
 from holdfast.learn.spec import NetSpec, initial_parameters
@@ -54,17 +54,10 @@ class ActorCritic(nn.Module):
         """Draw all parameters anew and return them; of a plain MLP they are those of `spec.py`."""
         if self.spec.plain:
             return initial_parameters(self.spec, rng, log_std)
-        for module in self.modules():
-            draw = getattr(module, "draw", None)
-            if draw is not None:
-                draw(rng)
+        draw_all(self, rng)
         if self.spec.action == "gaussian":
             nn.init.constant_(self.log_std, log_std)
-        return self.copy_parameters()
-
-    def copy_parameters(self) -> dict[str, F32]:
-        """Return copies of all parameters by name."""
-        return {k: v.detach().numpy().copy() for k, v in self.state_dict().items()}
+        return arrays(self)
 
     def set_noise(self, seed: int | None) -> None:
         """Use the parameter noise of `seed` from now on, or none."""

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from holdfast.errors import StorageError
+from holdfast.learn.learner import Anchor
 from holdfast.learn.options import LearnerConfig
 
 EPSILON = 1e-5
@@ -77,3 +78,13 @@ class Optimiser:
                     for ours, theirs in MOMENTS[self.kind].items()
                 },
             }
+
+
+def pull_back(net: nn.Module, anchor: Anchor | None) -> None:
+    """Add what elastic weight consolidation asks for to the gradients of a network."""
+    if anchor is None or anchor.weight <= 0:
+        return
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None
+        fisher, old = torch.from_numpy(anchor.fisher[name]), torch.from_numpy(anchor.values[name])
+        parameter.grad += anchor.weight * fisher * (parameter.detach() - old)

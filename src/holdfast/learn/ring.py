@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import StorageError
+from holdfast.learn.replay import fitting
 from holdfast.records import F32, Array, Bools, Rollout
-
-GB = 2**30
 
 
 @dataclass(frozen=True)
@@ -111,5 +110,5 @@ class Ring:
     def _make(self, rows: dict[str, Array]) -> None:
         """Make room for as many transitions like these as are wanted and fit."""
         each = sum(row.dtype.itemsize * int(np.prod(row.shape[1:])) for row in rows.values())
-        room = max(min(self.capacity, int(self.max_gb * GB / each)), 1)
+        room = max(fitting(self.capacity, each, self.max_gb), 1)
         self._stores = {k: np.zeros((room, *row.shape[1:]), row.dtype) for k, row in rows.items()}

@@ -17,17 +17,17 @@ import copy
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from holdfast.errors import ConfigError
-from holdfast.learn.learner import Index, Learner
-from holdfast.learn.optimiser import Optimiser
+from holdfast.learn.layers import arrays, draw_all, load
+from holdfast.learn.learner import Learner
+from holdfast.learn.optimiser import Optimiser, pull_back
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.returns import explained_variance
 from holdfast.learn.ring import Cut, Ring
-from holdfast.learn.sac_nets import SacActor, SacCritic, Temperature, arrays, load
+from holdfast.learn.sac_nets import SacActor, SacCritic, Temperature
 from holdfast.learn.spec import NetSpec, check_parameters
 from holdfast.records import F32, Array, Bools, Rollout
 from holdfast.rng import Streams
@@ -75,8 +75,8 @@ class SacLearner(Learner):
 
     def first_parameters(self) -> dict[str, F32]:
         rng = self.streams[f"{self.name}/init"]
-        self.actor.draw_all(rng)
-        self.critic.draw_all(rng)
+        draw_all(self.actor, rng)
+        draw_all(self.critic, rng)
         self._follow_critics(1.0)
         return self.parameters()
 
@@ -206,14 +206,12 @@ class SacLearner(Learner):
 
     def _descend(self, net: nn.Module, loss: Tensor) -> float:
         """Make one step of one network down its loss; return the norm of the gradient."""
-        named = dict(net.named_parameters())
-        grads = torch.autograd.grad(loss, list(named.values()), materialize_grads=True)
-        for (name, parameter), grad in zip(named.items(), grads, strict=True):
+        parameters = list(net.parameters())
+        grads = torch.autograd.grad(loss, parameters, materialize_grads=True)
+        for parameter, grad in zip(parameters, grads, strict=True):
             parameter.grad = grad
-            if self.anchor is not None and self.anchor.weight > 0 and net is self.actor:
-                pull = self.anchor.weight * torch.from_numpy(self.anchor.fisher[name])
-                old = torch.from_numpy(self.anchor.values[name])
-                parameter.grad = grad + pull * (parameter.detach() - old)
+        if net is self.actor:
+            pull_back(net, self.anchor)
         lr = self.settings["lr"] * self.settings["lr_scale"]
         return self.optimisers[net].step(lr, self.config.max_grad_norm)
 
@@ -241,11 +239,6 @@ class SacLearner(Learner):
     def load_acting_state(self, state: dict[str, Any]) -> None:
         super().load_acting_state(state)
         self._cuts = [Cut(**cut) for cut in state["cuts"]]
-
-    def _optimise(
-        self, rollout: Rollout, order: Index, borders: npt.NDArray[np.int64]
-    ) -> dict[str, float]:
-        raise NotImplementedError("soft actor-critic learns from its memory")
 
     def _optimiser_state(self) -> dict[str, Any]:
         found: dict[str, Any] = {"step": 0, "m": {}, "v": {}}

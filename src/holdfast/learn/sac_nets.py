@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from holdfast.learn.encoder import Sensors
-from holdfast.learn.layers import Dense
+from holdfast.learn.layers import Dense, load
 from holdfast.learn.nets import dense, gaussian_log_prob
 from holdfast.learn.policy import LOG_STD
 from holdfast.learn.spec import NetSpec
@@ -42,13 +41,6 @@ class Towers(nn.Module):
         for name in names:
             setattr(self, name, dense(sizes))
             setattr(self, f"{name}_out", Dense(sizes[-1], outputs, gain))
-
-    def draw_all(self, rng: np.random.Generator) -> None:
-        """Draw all parameters anew."""
-        for module in self.modules():
-            draw = getattr(module, "draw", None)
-            if draw is not None:
-                draw(rng)
 
     def features(self, obs: Tensor) -> Tensor:
         """Return what the MLPs read of observations."""
@@ -122,13 +114,3 @@ class Temperature(nn.Module):
     def __init__(self, first: float) -> None:
         super().__init__()
         self.log_alpha = nn.Parameter(torch.tensor([math.log(first)]))
-
-
-def arrays(net: nn.Module) -> dict[str, F32]:
-    """Return copies of all parameters by name."""
-    return {k: v.detach().numpy().copy() for k, v in net.state_dict().items()}
-
-
-def load(net: nn.Module, parameters: Mapping[str, F32]) -> None:
-    """Give a network its parameters out of those of several."""
-    net.load_state_dict({k: torch.tensor(parameters[k]) for k in net.state_dict()})

@@ -201,7 +201,8 @@ def spec_from(
             f"learner.net = 'mlp' cannot read pictures ({observation_space.dtype}, shape {shape}). "
             "Type: --learner.net nature; for mario, --observation tiles gives numbers instead."
         )
-    if trunk not in ("mlp", "sensors") and config.kind == "sac":
+    numbers = trunk in ("mlp", "sensors")
+    if not numbers and config.kind == "sac":
         raise ConfigError(
             f"learner.kind = 'sac' has no net = '{trunk}': it keeps observations as numbers. "
             "Type: --learner.kind torch"
@@ -212,11 +213,7 @@ def spec_from(
         activation=config.activation,
         shared=config.shared,
         trunk=trunk,
-        picture=()
-        if trunk in ("mlp", "sensors")
-        else (*shape, 1)
-        if len(shape) == 2
-        else tuple(shape),
+        picture=() if numbers else (*shape, 1) if len(shape) == 2 else tuple(shape),
         pixel="uint8" if pixels else "float32",
         stack=stack,
         memory=config.memory,
