@@ -13,9 +13,15 @@ from holdfast.jit import kernel
 from holdfast.learn.fused import FusedLearner
 from holdfast.learn.fused_kernels import SEVEN_SAMPLES
 from holdfast.learn.fused_layout import Layout, aligned
-from holdfast.learn.fused_seven import panel_sums, seven_product
+from holdfast.learn.fused_seven import (
+    panel_sums,
+    row_sums,
+    seven_gradient,
+    seven_gradient_end,
+    seven_product,
+)
 from holdfast.learn.fused_simd import address
-from holdfast.learn.fused_tiles import LINEAR, RELU_SLOPE, TANH, TANH_SLOPE
+from holdfast.learn.fused_tiles import ADD, LINEAR, RELU_SLOPE, SET, TANH, TANH_SLOPE
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.ppo import Samples, TorchLearner
 from holdfast.learn.spec import NetSpec
@@ -33,22 +39,43 @@ WIDE = {
 
 @kernel
 def _multiply(
-    a, a_row, rows, packed, sums, depth, columns, c, c_row, bias, mode, spare, spare_row, kept
+    mirror, a, a_row, rows, s, s_row, packed, sums, depth, columns, c, c_row, bias, mode, kept
 ):  # type: ignore[no-untyped-def]
-    panel_sums(address(packed), depth, columns, address(sums))
+    row_sums(mirror, address(a), a_row, rows, depth, address(s), s_row)
+    panel_sums(mirror, address(packed), depth, columns, address(sums))
     seven_product(
-        address(a), a_row, rows, address(packed), address(sums), depth, columns, address(c), c_row,
-        address(bias), mode, address(spare), spare_row, address(kept),
+        mirror, address(a), a_row, rows, address(s), s_row, address(packed), address(sums), depth, columns,
+        address(c), c_row, address(bias), mode, address(kept),
     )  # fmt: skip
 
 
-def multiply(a: Any, b: Any, bias: Any, c: Any, mode: int) -> Any:
-    """Return C after the product; the rows behind the last must stay as they are."""
+@kernel
+def _add_gradient(z, z_row, zs, outputs, x, x_row, xs, columns, s_row, rows, parts, mode):  # type: ignore[no-untyped-def]
+    row_sums(True, address(z), z_row, rows, outputs, address(zs), s_row)
+    row_sums(False, address(x), x_row, rows, columns, address(xs), s_row)
+    seven_gradient(
+        address(z), z_row, address(zs), outputs, address(x), x_row, address(xs), columns, s_row, rows,
+        address(parts), mode,
+    )  # fmt: skip
+
+
+@kernel
+def _end_gradient(parts, outputs, columns, g, g_row, mode):  # type: ignore[no-untyped-def]
+    seven_gradient_end(address(parts), outputs, columns, address(g), g_row, mode)
+
+
+def padded(x: Any) -> Any:
+    """Return X in rows of 16 more columns than it has."""
+    wide = aligned(len(x) + 6, x.shape[1] + 16)
+    wide[: len(x), : x.shape[1]] = x
+    return wide
+
+
+def multiply(mirror: bool, a: Any, b: Any, bias: Any, c: Any, mode: int) -> Any:
+    """Return C after the product."""
     rows, depth = a.shape
     columns = b.shape[1]
-    left, out = aligned(rows + 6, depth + 16), aligned(rows + 6, columns + 16)
-    left[:rows, :depth] = a
-    out[:rows, :columns] = c
+    left, out = padded(a), padded(c)
     packed = aligned(depth * columns)
     packed[:] = np.concatenate([b[:, j : j + 16].ravel() for j in range(0, columns, 16)])
     sums, row = aligned(depth * columns), depth // 2 + 16
@@ -56,25 +83,50 @@ def multiply(a: Any, b: Any, bias: Any, c: Any, mode: int) -> Any:
     wide = aligned(columns)
     wide[:] = bias
     _multiply(
-        left, 4 * left.shape[1], rows, packed, sums, depth, columns, out, 4 * out.shape[1], wide, mode,
-        spare, 4 * row, kept,
+        mirror, left, 4 * left.shape[1], rows, spare, 4 * row, packed, sums, depth, columns, out,
+        4 * out.shape[1], wide, mode, kept,
     )  # fmt: skip
+    assert not out[:, columns:].any() and not out[rows:].any()
     return out[:rows, :columns]
 
 
-@pytest.mark.parametrize("rows", [8, 24, 25, 26, 28, 62, 64, 95, 96])
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("rows", [16, 24, 28, 60, 64, 96])
 @pytest.mark.parametrize(("depth", "columns"), [(256, 256), (320, 256), (32, 96)])
-def test_a_product_is_the_product(rows: int, depth: int, columns: int) -> None:
+def test_a_product_is_the_product(mirror: bool, rows: int, depth: int, columns: int) -> None:
     rng = np.random.default_rng(rows)
     a, b = rng.normal(size=(rows, depth)), rng.normal(size=(depth, columns)) / np.sqrt(depth)
     bias, c = rng.normal(size=columns), rng.uniform(-0.9, 0.9, (rows, columns))
     a, b, bias, c = (x.astype(np.float32) for x in (a, b, bias, c))
     exact = a.astype(np.float64) @ b.astype(np.float64)
     near = {"rtol": 0, "atol": 2e-5}
-    assert_allclose(multiply(a, b, bias, c, LINEAR), exact + bias, **near)
-    assert_allclose(multiply(a, b, bias, c, TANH), np.tanh(exact + bias), **near)
-    assert_allclose(multiply(a, b, bias, c, TANH_SLOPE), exact * (1 - c**2), **near)
-    assert_allclose(multiply(a, b, bias, c, RELU_SLOPE), np.where(c > 0, exact, 0), **near)
+    assert_allclose(multiply(mirror, a, b, bias, c, LINEAR), exact + bias, **near)
+    assert_allclose(multiply(mirror, a, b, bias, c, TANH), np.tanh(exact + bias), **near)
+    assert_allclose(multiply(mirror, a, b, bias, c, TANH_SLOPE), exact * (1 - c**2), **near)
+    assert_allclose(multiply(mirror, a, b, bias, c, RELU_SLOPE), np.where(c > 0, exact, 0), **near)
+
+
+@pytest.mark.parametrize(("outputs", "columns"), [(256, 256), (320, 256), (96, 32)])
+def test_a_gradient_is_the_gradient_of_all_blocks(outputs: int, columns: int) -> None:
+    rng = np.random.default_rng(0)
+    parts = aligned(7 * outputs * columns // 4 + 1024)
+    row = max(outputs, columns) // 2 + 16
+    exact = np.zeros((outputs, columns))
+    for k, rows in enumerate([96, 64, 28]):
+        z = rng.normal(size=(rows, outputs)).astype(np.float32)
+        x = rng.normal(size=(rows, columns)).astype(np.float32)
+        exact += z.T.astype(np.float64) @ x
+        z, x = padded(z), padded(x)
+        zs, xs = aligned(2 * rows * row), aligned(2 * rows * row)
+        _add_gradient(
+            z, 4 * z.shape[1], zs, outputs, x, 4 * x.shape[1], xs, columns, 4 * row, rows, parts,
+            ADD if k else SET,
+        )  # fmt: skip
+    g = aligned(outputs, columns + 16)
+    for mode, times in ((SET, 1), (ADD, 2)):
+        _end_gradient(parts, outputs, columns, g, 4 * g.shape[1], mode)
+        assert_allclose(g[:, :columns], times * exact, rtol=0, atol=times * 2e-4)
+        assert not g[:, columns:].any()
 
 
 def learner(net: str, kind: type, threads: int = 1, minibatch: int = 600) -> Any:
@@ -101,7 +153,8 @@ def test_wide_layers_have_room_for_their_sums_and_others_do_not() -> None:
         assert (sums >= 0).sum() == (len(spec.hidden) - 1) * (1 if spec.shared else 2)
     for hidden in [(64, 64), (200, 256), (512, 72), (256, 264), (256,)]:
         layers = Layout(NetSpec(300, "discrete", nvec=(3,), hidden=hidden)).layers
-        assert (layers["forward_sums"] < 0).all() and (layers["backward_sums"] < 0).all()
+        for name in ("forward_sums", "backward_sums", "source_sums", "sevenths"):
+            assert (layers[name] < 0).all(), name
 
 
 @pytest.mark.parametrize("net", WIDE)

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.jit import source_stamp
 from holdfast.learn import fused
-from holdfast.learn.fused import FusedLearner, FusedNet, in_threads
+from holdfast.learn.fused import FusedLearner, FusedNet, in_threads, lane_sizes
 from holdfast.learn.fused_simd import address
 from holdfast.learn.fused_sync import ABORT, SYNC_SIZE, barrier
 from holdfast.learn.options import LearnerConfig
@@ -65,9 +65,19 @@ def test_an_update_repeats_bit_for_bit(threads: int) -> None:
     assert_equal(trained(threads), trained(threads))
 
 
-@pytest.mark.parametrize("threads", [2, 3, 4])
-def test_up_to_four_threads_give_the_result_of_one(threads: int) -> None:
-    assert_equal(trained(threads), trained(1))
+@pytest.mark.parametrize(("threads", "others"), [(1, 2), (3, 4)])
+def test_one_and_two_threads_give_equal_results_and_so_do_three_and_four(
+    threads: int, others: int
+) -> None:
+    assert_equal(trained(threads), trained(others))
+
+
+@pytest.mark.parametrize("nets", [1, 2])
+@pytest.mark.parametrize("threads", range(1, 20))
+def test_every_thread_has_a_large_lane(nets: int, threads: int) -> None:
+    sizes = lane_sizes(nets, threads)
+    assert nets * sum(size == max(sizes) for size in sizes) >= threads
+    assert lane_sizes(nets, 1) == lane_sizes(nets, 2)
 
 
 def test_with_a_shared_trunk_two_threads_give_the_result_of_one() -> None:

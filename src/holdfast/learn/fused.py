@@ -34,11 +34,11 @@ from holdfast.parallel import cores
 from holdfast.records import F32, Array, Rollout
 from holdfast.rng import Streams
 
-LANES = 4
-"""Shares of a minibatch. Up to four threads give equal results (two if policy and value share a trunk); more
-threads have more lanes."""
+FEW_LANES = 27, 3, 2
+"""Shares of a minibatch for up to two threads with a net each: the large one leaves whole blocks of most minibatches, and
+the small ones even out what it left uneven."""
 LARGE, SMALL = 7, 1
-"""Sizes of the first and the last half of the lanes: the small ones even out what the large ones left uneven."""
+"""The first and the last half of the lanes otherwise."""
 SPREAD_FLOPS = 1e6
 """Work of one forward call from which waking other threads (a few us for the caller) pays."""
 
@@ -57,8 +57,8 @@ class FusedNet:
         layout = self.layout = Layout(spec)
         nets = int(layout.plan["nets"])
         self.threads = max(1, threads)
-        # A large piece of work, a net of a lane, for every thread.
-        self.lanes = max(LANES, 2 * -(-self.threads // nets))
+        sizes = lane_sizes(nets, self.threads)
+        self.lanes = len(sizes)
         self.theta = aligned(layout.size)
         self.m = aligned(layout.size)
         self.v = aligned(layout.size)
@@ -69,7 +69,6 @@ class FusedNet:
         self.ewc = 0.0
         self._packed = aligned(self.threads, layout.packed_size // 4)
         self._grads = aligned(self.lanes, layout.grads_size // 4)
-        sizes = np.repeat([LARGE, SMALL], self.lanes // 2)
         self._shares = np.cumsum([0, *sizes], dtype=np.int64)
         self._work = aligned(self.threads, -(-layout.work_size // 64) * 16 + 16)
         self._records = aligned(0, 0)
@@ -193,6 +192,18 @@ class FusedNet:
         metrics = {key: float(out[k]) / max(done, 1) for k, key in enumerate(kernels.OUT)}
         metrics["minibatches"] = float(done)
         return metrics
+
+
+def lane_sizes(nets: int, threads: int) -> list[int]:
+    """Return the shares of a minibatch that lanes have: a large one, of every net, for every thread.
+
+    They are equal for one and two threads, and so are results; those of three and four are equal too if policy and value
+    have separate trunks.
+    """
+    if threads <= nets == 2:
+        return list(FEW_LANES)
+    half = max(2, -(-threads // nets))
+    return [LARGE] * half + [SMALL] * half
 
 
 def record_width(actions: int, inputs: int) -> int:

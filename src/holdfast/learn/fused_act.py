@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_adam import copy_row
-from holdfast.learn.fused_seven import seven_product
+from holdfast.learn.fused_seven import row_sums, seven_product
 from holdfast.learn.fused_simd import (
     address,
     exp,
@@ -24,7 +24,7 @@ from holdfast.learn.fused_simd import (
     upper_of,
     where_less,
 )
-from holdfast.learn.fused_tiles import LINEAR, product, single_product
+from holdfast.learn.fused_tiles import FEW, LINEAR, few_product, product
 from holdfast.learn.fused_transpose import choice, turn_over
 
 SAMPLE, BEST, VALUES = range(3)
@@ -42,17 +42,19 @@ def forward(first, last, plan, layers, packed, work, rows, seven):
     """Run layers `first..last-1` on the staged block, large ones with seven products if so told."""
     for k in range(first, last):
         y = layers[k]
-        if y.outputs == 1 and y.activate == LINEAR:
-            single_product(
-                work + y.source, y.source_row, rows, packed + y.forward, y.inputs,
-                work + y.out, y.out_row, packed + y.bias,
+        if y.outputs <= FEW and y.activate == LINEAR:
+            few_product(
+                work + y.source, y.source_row, rows, packed + y.forward, 4 * y.source_columns, y.outputs,
+                y.inputs, work + y.out, y.out_row, packed + y.bias,
             )  # fmt: skip
             continue
         if seven and y.forward_sums >= 0:
+            sums = work + y.source_sums
+            row_sums(False, work + y.source, y.source_row, rows, y.inputs, sums, plan.sums_row)
             seven_product(
-                work + y.source, y.source_row, rows, packed + y.forward, packed + y.forward_sums, y.inputs,
-                y.columns, work + y.out, y.out_row, packed + y.bias, y.activate, work + plan.sums,
-                plan.sums_row, work + plan.kept,
+                False, work + y.source, y.source_row, rows, sums, plan.sums_row, packed + y.forward,
+                packed + y.forward_sums, y.inputs, y.columns, work + y.out, y.out_row, packed + y.bias, y.activate,
+                work + plan.kept,
             )  # fmt: skip
             continue
         product(

@@ -35,6 +35,14 @@ def copy_row(source, size, to):
 
 
 @kernel
+def fill_rows(at, row, first, last, columns):
+    """Write zeros to `columns`, a multiple of 8, of rows `first..last-1`."""
+    for r in range(at + first * row, at + last * row, row):
+        for k in range(r, r + 4 * columns, 32):
+            store(k, fill(ZERO))
+
+
+@kernel
 def reduce_row(row, lanes, grads, lane_bytes, settings, theta, anchor, fisher, grad):
     """Write the lanes' summed gradient of one row, with penalties; return the sum of its squares."""
     at, to = grads + row.grad, grad + 4 * row.theta

@@ -24,7 +24,7 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_act import HALF_LOG_2PI, forward
-from holdfast.learn.fused_adam import BETA1, BETA2, adam, copy_row, pack_rows, reduce_row
+from holdfast.learn.fused_adam import BETA1, BETA2, adam, copy_row, fill_rows, pack_rows, reduce_row
 from holdfast.learn.fused_loss import (
     ADVANTAGE,
     ENTROPY,
@@ -44,7 +44,14 @@ from holdfast.learn.fused_loss import (
     surrogate,
     value_loss,
 )
-from holdfast.learn.fused_seven import panel_sums, seven_product
+from holdfast.learn.fused_seven import (
+    LEAST_ROWS,
+    panel_sums,
+    row_sums,
+    seven_gradient,
+    seven_gradient_end,
+    seven_product,
+)
 from holdfast.learn.fused_simd import address, peek, poke, prefetch
 from holdfast.learn.fused_sync import barrier, ticket
 from holdfast.learn.fused_tiles import ADD, SET, column_sums, gradient, product
@@ -74,41 +81,53 @@ OUT = ("policy_loss", "value_loss", "entropy_mean", "approx_kl", "clip_fraction"
 
 SEVEN_SAMPLES = 512
 """Samples of a minibatch from which large layers are multiplied by `fused_seven`."""
+PARTS_SAMPLES = 192
+"""Samples of a lane from which their gradients are, too."""
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 GAUSSIAN_ENTROPY = 1.4189385332046727
 
 
 @kernel
-def _backward(first, last, plan, layers, packed, work, grads, rows, mode, seven):
+def _backward(first, last, plan, layers, packed, work, grads, rows, full, mode, parts):
     """Add (or set) the gradients of layers `first..last-1`; activations become derivatives.
 
-    What is left of the first layer's is done once a lane: see `_finish_first`.
+    `full` rows (those beyond `rows` are zeros) go through large layers with seven products, 0 if none is to. With `parts`,
+    their gradients are left in parts. These, and the first layer's, are finished once a lane: see `_finish_lane`.
     """
+    sums, sums_row = work + plan.sums, plan.sums_row
     for k in range(last - 1, first - 1, -1):
         y = layers[k]
-        z = work + y.out
-        if y.turned >= 0:
+        x, z = work + y.source, work + y.out
+        seven = full > 0 and y.sevenths >= 0
+        if seven:
+            row_sums(True, z, y.out_row, full, y.outputs, sums, sums_row)
+        if seven and parts:
+            seven_gradient(
+                z, y.out_row, sums, y.outputs, x, y.source_row, work + y.source_sums, y.inputs, sums_row,
+                full, work + y.sevenths, mode,
+            )  # fmt: skip
+        elif y.turned >= 0:
             gradient(
-                work + y.source, y.source_row, y.inputs + 1, z, y.out_row, y.columns, rows,
-                work + y.turned, 4 * y.columns, mode,
+                x, y.source_row, y.inputs + 1, z, y.out_row, y.columns, rows, work + y.turned, 4 * y.columns,
+                mode,
             )  # fmt: skip
         else:
+            # In a lane with parts, only its last block can be too small for them.
             gradient(
-                z, y.out_row, y.outputs, work + y.source, y.source_row, y.source_columns, rows,
-                grads + y.grad, y.grad_row, mode,
+                z, y.out_row, y.outputs, x, y.source_row, y.source_columns, rows, grads + y.grad, y.grad_row,
+                SET if parts and y.sevenths >= 0 else mode,
             )  # fmt: skip
         if k > first or y.inputs == y.source_columns:
             column_sums(z, y.out_row, y.columns, rows, grads + y.grad_bias, mode)
-        if k > first and seven and y.backward_sums >= 0:
+        if seven:
             seven_product(
-                z, y.out_row, rows, packed + y.backward, packed + y.backward_sums, y.outputs,
-                y.source_columns, work + y.source, y.source_row, 0, y.slope, work + plan.sums,
-                plan.sums_row, work + plan.kept,
+                True, z, y.out_row, full, sums, sums_row, packed + y.backward, packed + y.backward_sums,
+                y.outputs, y.source_columns, x, y.source_row, 0, y.slope, work + plan.kept,
             )  # fmt: skip
         elif k > first:
             product(
-                z, y.out_row, rows, packed + y.backward, y.outputs, y.source_columns,
-                work + y.source, y.source_row, 0, y.slope,
+                z, y.out_row, max(rows, full), packed + y.backward, y.outputs, y.source_columns, x,
+                y.source_row, 0, y.slope,
             )  # fmt: skip
 
 
@@ -186,8 +205,10 @@ def _write_records(lo, hi, log_probs, advantages, returns, values, actions, obs,
 
 
 @kernel
-def _finish_first(layer, work, grads):
-    """Turn the first layer's gradient back; that of its biases is that of the input that is always 1."""
+def _finish_lane(first, last, layers, work, grads, mode):
+    """Turn the first layer's gradient back; that of its biases is that of the input that is always 1. Put those of layers
+    `first..last-1` together that are in parts."""
+    layer = layers[first]
     if layer.turned >= 0:
         at, row = work + layer.turned, 4 * layer.columns
         for o in range(0, layer.columns, 8):
@@ -199,6 +220,12 @@ def _finish_first(layer, work, grads):
         at = grads + layer.grad + 4 * layer.inputs
         for o in range(layer.outputs):
             poke(grads + layer.grad_bias + 4 * o, peek(at + o * layer.grad_row))
+    for k in range(first, last):
+        y = layers[k]
+        if y.sevenths >= 0:
+            seven_gradient_end(
+                work + y.sevenths, y.outputs, y.inputs, grads + y.grad, y.grad_row, mode
+            )
 
 
 @kernel
@@ -218,18 +245,25 @@ def _lane(
     if together:
         data, stride = notes + 4 * (NOTES + plan.actions), width
     padded = plan.inputs < layers[0].source_columns
-    first_source = work + layers[0].source
+    source = work + layers[0].source
+    first = net * plan.policy_layers
+    last = plan.policy_layers if net == 0 else plan.layers
+    head = layers[last - 1]
+    parts = seven and end - start >= PARTS_SAMPLES
+    full = 0
     for lo in range(start, end, plan.block):
         rows = min(plan.block, end - lo)
+        full = (rows + 3) // 4 * 4 if seven and rows >= LEAST_ROWS else 0
         for r in range(rows):
             n = order[lo + r]
-            copy_row(data + stride * n, plan.inputs, first_source + r * plan.source_row)
+            copy_row(data + stride * n, plan.inputs, source + r * plan.source_row)
             if padded:
                 # An input that is always 1 in the padding: the gradient of its weights is that of the biases.
-                poke(first_source + r * plan.source_row + 4 * plan.inputs, ONE)
+                poke(source + r * plan.source_row + 4 * plan.inputs, ONE)
             for k in range(NOTES):
                 poke(scratch + k * column + 4 * r, peek(notes + width * n + 4 * k))
             copy_row(notes + width * n + 4 * NOTES, plan.actions, actions + 4 * plan.actions * r)
+        fill_rows(source, plan.source_row, rows, full, layers[0].source_columns)
         # While this block is computed, fetch the next one.
         ahead = lo + plan.block if lo + plan.block < end else then
         for k in range(ahead, min(ahead + plan.block, order.size)):
@@ -241,32 +275,18 @@ def _lane(
                     prefetch(line)
                 prefetch(data + stride * n + 4 * plan.inputs - 4)
         mode = SET if lo == start else ADD
+        forward(first, last, plan, layers, packed, work, max(rows, full), full > 0)
         if net == 0:
-            forward(0, plan.policy_layers, plan, layers, packed, work, rows, seven)
             _policy_block(
                 rows, plan, segments, settings, mean, scale, count, packed, work, grads, lo == start,
                 sums,
             )  # fmt: skip
-            if plan.nets == 1:
-                _value_block(rows, plan, settings, count, work, sums)
-            _backward(0, plan.policy_layers, plan, layers, packed, work, grads, rows, mode, seven)
-        else:
-            forward(plan.policy_layers, plan.layers, plan, layers, packed, work, rows, seven)
+        if net == 1 or plan.nets == 1:
             _value_block(rows, plan, settings, count, work, sums)
-            _backward(
-                plan.policy_layers,
-                plan.layers,
-                plan,
-                layers,
-                packed,
-                work,
-                grads,
-                rows,
-                mode,
-                seven,
-            )
+        fill_rows(work + head.out, head.out_row, rows, full, head.columns)
+        _backward(first, last, plan, layers, packed, work, grads, rows, full, mode, parts)
     if end > start:
-        _finish_first(layers[net * plan.policy_layers], work, grads)
+        _finish_lane(first, last if parts else first, layers, work, grads, SET if full > 0 else ADD)
 
 
 @kernel
@@ -275,8 +295,10 @@ def _sum_weights(net, plan, layers, packed):
     for k in range(net * plan.policy_layers, plan.policy_layers if net == 0 else plan.layers):
         y = layers[k]
         if y.forward_sums >= 0:
-            panel_sums(packed + y.forward, y.inputs, y.columns, packed + y.forward_sums)
-            panel_sums(packed + y.backward, y.outputs, y.source_columns, packed + y.backward_sums)
+            panel_sums(False, packed + y.forward, y.inputs, y.columns, packed + y.forward_sums)
+            panel_sums(
+                True, packed + y.backward, y.outputs, y.source_columns, packed + y.backward_sums
+            )
 
 
 @kernel

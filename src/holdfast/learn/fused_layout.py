@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from holdfast.learn.fused_adam import BIAS, LOG_STD, WEIGHT
 from holdfast.learn.fused_loss import SEGMENT_COLUMNS, SEGMENTS
-from holdfast.learn.fused_tiles import LINEAR, RELU, RELU_SLOPE, TANH, TANH_SLOPE, WIDE
+from holdfast.learn.fused_tiles import FEW, LINEAR, RELU, RELU_SLOPE, TANH, TANH_SLOPE, WIDE
 from holdfast.learn.spec import NetSpec
 from holdfast.records import F32
 
@@ -45,14 +45,16 @@ LAYER = np.dtype(
             "turned",
             "forward_sums",
             "backward_sums",
+            "source_sums",
+            "sevenths",
             "activate",
             "slope",
         ]
     ]
 )
 """One linear layer: `source` and `out` in `work`, `forward`, `backward` and `bias` in `packed`; `turned` in `work` is where
-the gradient is added up with inputs in rows and outputs in columns, or -1; `forward_sums` and `backward_sums` in `packed` are
-for `fused_seven`, or -1."""
+the gradient is added up with inputs in rows and outputs in columns, or -1; `forward_sums` and `backward_sums` in `packed`,
+`source_sums` and `sevenths` (the parts of the gradient) in `work` are for `fused_seven`, or -1."""
 
 ROW = np.dtype(
     [
@@ -201,6 +203,14 @@ class Layout:
         self._work = _up(at + 4 * columns, 64)
         return at
 
+    def _sums_row(self) -> int:
+        """Bytes from row to row of the sums that `fused_seven` makes of a block's activations."""
+        return _stride(max(self.spec.hidden, default=0) // 2)
+
+    def _sums_size(self) -> int:
+        """Floats of four quarters of sums."""
+        return 4 * (self.block // 2) * self._sums_row() // 4
+
     def _take_turned(self) -> int:
         """Reserve room in `work` for the first layer's gradient, turned, if it has less padding so; return where, or -1.
 
@@ -260,8 +270,7 @@ class Layout:
         columns = SEGMENTS + SEGMENT_COLUMNS * len(self.segments)
         scratch = self._take_work(columns * block)
         staged = self._take_work(spec.noise_size * block)
-        sums_row = _stride(max(spec.hidden, default=0) // 2)
-        sums = self._take_work(4 * (block // 2) * sums_row // 4)
+        sums = self._take_work(self._sums_size())
         kept = self._take_work(3 * 16 * (block // 2))
         self._work += 256  # the last tile's rows may pass the end of a block
         log_std = self._packed
@@ -296,7 +305,7 @@ class Layout:
             "exps": exps, "exps_row": exps_row, "scratch": scratch, "staged": staged,
             "log_std": log_std, "inverse_std": log_std + 4 * self.head_columns,
             "grad_log_std": grad_log_std, "inputs": spec.obs_size, "source_row": source_row,
-            "actions": spec.noise_size, "sums": sums, "sums_row": sums_row, "kept": kept,
+            "actions": spec.noise_size, "sums": sums, "sums_row": self._sums_row(), "kept": kept,
         }  # fmt: skip
         for key, value in values.items():
             self.plan[key] = value
@@ -319,11 +328,12 @@ class Layout:
         out_row = _stride(max(columns, _up(outputs, 6)))
         out = self._take_work((self.block + 6) * out_row // 4)
         forward = self._packed
-        bias = forward + 4 * inputs * columns
+        few = outputs <= FEW and not hidden  # `few_product`
+        bias = forward + 4 * max(inputs * columns, outputs * source_columns if few else 0)
         backward = -1 if first else _up(bias + 4 * columns, LINE)
         end = bias + 4 * columns if first else backward + 4 * outputs * source_columns
         self._packed = _up(end, LINE)
-        forward_sums = backward_sums = -1
+        forward_sums = backward_sums = source_sums = sevenths = -1
         if (
             hidden
             and not first
@@ -333,6 +343,8 @@ class Layout:
             forward_sums = self._packed
             backward_sums = forward_sums + 4 * inputs * outputs
             self._packed = backward_sums + 4 * inputs * outputs
+            source_sums = self._take_work(self._sums_size())
+            sevenths = self._take_work(7 * inputs * outputs // 4)
         grad, grad_row = self._grads, _stride(source_columns)
         grad_bias = grad + grad_row * max(_up(outputs, 6), columns)
         self._grads = _up(grad_bias + 4 * columns, 64)
@@ -356,6 +368,8 @@ class Layout:
                 turned,
                 forward_sums,
                 backward_sums,
+                source_sums,
+                sevenths,
                 (TANH if tanh else RELU) if hidden else LINEAR,
                 TANH_SLOPE if tanh else RELU_SLOPE,
             )
@@ -364,16 +378,16 @@ class Layout:
         for k, (name, row, padded) in enumerate(parts):
             eight = padded % 8 == 0 and parts[k + 7 : k + 8] == [(name, row + 7, padded + 7)]
             width = WIDE if padded < wide else 8
-            if outputs == 1 and not hidden:
-                width = 1  # `single_product`
-            tile, lane = padded // WIDE * WIDE, padded % WIDE
+            place = padded // WIDE * WIDE * inputs + padded % WIDE
+            if few:
+                width, place = 1, padded * source_columns
             self._rows.append(
                 (
                     self.slices[f"{name}.weight"][0] + row * inputs,
                     inputs,
                     grad + padded * grad_row,
                     WEIGHT,
-                    forward + 4 * (tile * inputs + lane),
+                    forward + 4 * place,
                     4 * width,
                     -1 if first else backward + 64 * padded,
                     inputs_wide,

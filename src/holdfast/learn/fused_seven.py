@@ -1,21 +1,39 @@
 """Products of large matrices by seven products of quarters instead of eight (Strassen's, in Winograd's form).
 
-In wide layers the tiles run at the machine's multiply-add limit, so what is left to save is multiply-adds. With all
-three matrices in quarters,
+In wide layers the tiles run at the machine's multiply-add limit, so what is left to save is multiply-adds. All three
+products of a layer are made so: with X the inputs of a block of samples, Z the derivatives of its outputs, W the weights
+and all of them in quarters (samples above and below, features left and right),
 
-    s1 = a21 + a22    s2 = s1 - a11    s3 = a11 - a21    s4 = a12 - s2
-    t1 = b12 - b11    t2 = b22 - t1    t3 = b22 - b12    t4 = b21 - t2
+    Y = X W     s1 = x21 + x22    s2 = s1 - x11    s3 = x11 - x21    s4 = x12 - s2
+                t1 = w12 - w11    t2 = w22 - t1    t3 = w22 - w12    t4 = w21 - t2
 
-    c11 = a11 b11 + a12 b21             what stands after the first product, p, is kept
-    u = p + s2 t2,   v = u + s3 t3      both are kept
-    c21 = v + a22 t4
-    w = u + s1 t1,   c12 = w + s4 b22   and on the way
-    c22 = v + w - u
+                y11 = p + x12 w21       p = x11 w11
+                u = p + s2 t2           v = u + s3 t3
+                y21 = v + x22 t4
+                y12 = w + s4 w22        w = u + s1 t1
+                y22 = v - u + w
 
-Every line is a chain of products in the registers of a tile, so the sums of C cost next to nothing. Those of activations
-are made once a block, those of weights once a minibatch. Gradients are too shallow for it: there a block is as deep as it
-has samples, and chains of half of that end too often. Results differ from those of eight products by rounding, and a
-row's by where in its block it stands; so only updates use them, whose blocks are always cut the same way.
+    X' = Z W    the same of other quarters, W having outputs in rows:
+                s1 = z22 - z21    s2 = s1 + z12    s3 = z12 + z22    s4 = z11 - s2
+                t1 = w21 - w22    t2 = w12 - t1    t3 = -w12 - w22   t4 = w11 - t2
+
+                x11 = p + z11 w11       p = z12 w21
+                u = p + s2 t2           v = -(u + s3 t3)
+                x21 = v + z21 t4
+                x12 = w + s4 w12        w = u + s1 t1
+                x22 = v + u - w
+
+    G = Z' X    of the sums that the other two have made already, s of X and r of Z:
+                f1 = z21' x22     f2 = z11' x12     f3 = r2' s2     f4 = r1' s3
+                f5 = z12' s4      f6 = r3' s1       f7 = r4' x11
+
+                g12 = f1 + f2                       g22 = f1 + f3 + f4 + f5
+                g11 = f6 - f1 - f3 + f7             g21 = f6 - f1 - f3 - f4
+
+Of Y and X', every line is a chain of products in the registers of a tile, so the sums behind the products cost next to
+nothing. Those of weights are made once a minibatch. The seven products of G are added up over all blocks of a lane and
+put together at its end. Results differ from those of eight products by rounding, and a row's by where in its block it
+stands; so only updates use them, whose blocks are always cut the same way.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -25,8 +43,8 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_simd import fill, fma, load, splat, store, tanh
-from holdfast.learn.fused_tiles import LINEAR, SET, TANH, WIDE, finish, product
+from holdfast.learn.fused_simd import fill, load, prefetch, store, tanh
+from holdfast.learn.fused_tiles import LINEAR, MINUS, SET, TANH, WIDE, finish, step4, step6, tile
 
 LEAST_ROWS = 24
 """Samples of a block from which it pays."""
@@ -34,45 +52,82 @@ ZERO = np.float32(0.0)
 
 
 @kernel
-def _left_sums(x11, x12, x21, x22, to, size):
+def _sums(mirror, x11, x12, x21, x22, to, size):
     """Write s1 to s4 of one vector of each quarter, `size` bytes apart."""
-    a11, a21 = load(x11), load(x21)
-    s = a21 + load(x22)
-    store(to, s)
-    s = s - a11
-    store(to + size, s)
-    store(to + 2 * size, a11 - a21)
-    store(to + 3 * size, load(x12) - s)
+    if mirror:
+        a, b = load(x12), load(x22)
+        s = b - load(x21)
+        store(to, s)
+        s = s + a
+        store(to + size, s)
+        store(to + 2 * size, a + b)
+        store(to + 3 * size, load(x11) - s)
+    else:
+        a, b = load(x11), load(x21)
+        s = b + load(x22)
+        store(to, s)
+        s = s - a
+        store(to + size, s)
+        store(to + 2 * size, a - b)
+        store(to + 3 * size, load(x12) - s)
 
 
 @kernel
-def _right_sums(x11, x12, x21, x22, to, size):
+def _weight_sums(mirror, x11, x12, x21, x22, to, size):
     """Write t1 to t4 of one vector of each quarter, `size` bytes apart."""
-    b12, b22 = load(x12), load(x22)
-    t = b12 - load(x11)
-    store(to, t)
-    t = b22 - t
-    store(to + size, t)
-    store(to + 2 * size, b22 - b12)
-    store(to + 3 * size, load(x21) - t)
+    a, b = load(x12), load(x22)
+    if mirror:
+        t = load(x21) - b
+        store(to, t)
+        t = a - t
+        store(to + size, t)
+        store(to + 2 * size, fill(ZERO) - a - b)
+        store(to + 3 * size, load(x11) - t)
+    else:
+        t = a - load(x11)
+        store(to, t)
+        t = b - t
+        store(to + size, t)
+        store(to + 2 * size, b - a)
+        store(to + 3 * size, load(x21) - t)
 
 
 @kernel
-def panel_sums(packed, depth, columns, to):
-    """Write t1 to t4 of packed weights (`fused_tiles.product`), packed likewise."""
+def row_sums(mirror, x, x_row, rows, columns, to, to_row):
+    """Write the sums of the quarters of X[rows, columns], `rows` a multiple of 4: quarters one after another."""
+    half, right = rows // 2, 2 * columns
+    below, size = half * x_row, half * to_row
+    for r in range(half):
+        at, out = x + r * x_row, to + r * to_row
+        for k in range(0, right, 32):
+            i = at + k
+            _sums(mirror, i, i + right, i + below, i + below + right, out + k, size)
+
+
+@kernel
+def panel_sums(mirror, packed, depth, columns, to):
+    """Write the sums of packed weights (`fused_tiles.product`), packed likewise."""
     panel = 64 * depth
     half, right = panel // 2, columns // 2 // WIDE * panel
     size = columns // 2 // WIDE * half
     for j in range(columns // 2 // WIDE):
         at, out = packed + j * panel, to + j * half
         for k in range(0, half, 32):
-            _right_sums(at + k, at + right + k, at + half + k, at + right + half + k, out + k, size)
+            i = at + k
+            _weight_sums(mirror, i, i + right, i + half, i + right + half, out + k, size)
+
+
+@kernel
+def _aside(mirror, v, u, w):
+    """What the last quarter is, of two that were kept and one that is not."""
+    if mirror:
+        return load(v) + load(u) - w
+    return load(v) - load(u) + w
 
 
 @kernel
 def _chain6(
-    depth, a, a_row, a_k, b, b_k, more, d, d_row, d_k, e, e_k, start, keep, side, u, v, c, c_row, bias,
-    side_bias, mode,
+    depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias, mode,
 ):  # fmt: skip
     """`_chain` for six rows."""
     zero = fill(ZERO)
@@ -85,24 +140,15 @@ def _chain6(
         x3, y3 = load(start + 192), load(start + 224)
         x4, y4 = load(start + 256), load(start + 288)
         x5, y5 = load(start + 320), load(start + 352)
-    a3 = a + 3 * a_row
-    for _ in range(depth):
-        p, q = load(b), load(b + 32)
-        s = splat(a)
-        x0, y0 = fma(s, p, x0), fma(s, q, y0)
-        s = splat(a + a_row)
-        x1, y1 = fma(s, p, x1), fma(s, q, y1)
-        s = splat(a + 2 * a_row)
-        x2, y2 = fma(s, p, x2), fma(s, q, y2)
-        s = splat(a3)
-        x3, y3 = fma(s, p, x3), fma(s, q, y3)
-        s = splat(a3 + a_row)
-        x4, y4 = fma(s, p, x4), fma(s, q, y4)
-        s = splat(a3 + 2 * a_row)
-        x5, y5 = fma(s, p, x5), fma(s, q, y5)
-        a += a_k
-        a3 += a_k
-        b += b_k
+    for _ in range(depth // 2):
+        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+            step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+        )  # fmt: skip
+        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+            step6(a + 4, a_row, b + 64, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+        )  # fmt: skip
+        a += 8
+        b += 128
     if keep != 0:
         store(keep + 0, x0)
         store(keep + 32, y0)
@@ -117,37 +163,28 @@ def _chain6(
         store(keep + 320, x5)
         store(keep + 352, y5)
     if side != 0:
-        finish(load(v + 0) - load(u + 0) + x0, side, side_bias, mode)
-        finish(load(v + 32) - load(u + 32) + y0, side + 32, side_bias + 32, mode)
-        finish(load(v + 64) - load(u + 64) + x1, side + c_row, side_bias, mode)
-        finish(load(v + 96) - load(u + 96) + y1, side + c_row + 32, side_bias + 32, mode)
-        finish(load(v + 128) - load(u + 128) + x2, side + 2 * c_row, side_bias, mode)
-        finish(load(v + 160) - load(u + 160) + y2, side + 2 * c_row + 32, side_bias + 32, mode)
-        finish(load(v + 192) - load(u + 192) + x3, side + 3 * c_row, side_bias, mode)
-        finish(load(v + 224) - load(u + 224) + y3, side + 3 * c_row + 32, side_bias + 32, mode)
-        finish(load(v + 256) - load(u + 256) + x4, side + 4 * c_row, side_bias, mode)
-        finish(load(v + 288) - load(u + 288) + y4, side + 4 * c_row + 32, side_bias + 32, mode)
-        finish(load(v + 320) - load(u + 320) + x5, side + 5 * c_row, side_bias, mode)
-        finish(load(v + 352) - load(u + 352) + y5, side + 5 * c_row + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 0, u + 0, x0), side, side_bias, mode)
+        finish(_aside(mirror, v + 32, u + 32, y0), side + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 64, u + 64, x1), side + c_row, side_bias, mode)
+        finish(_aside(mirror, v + 96, u + 96, y1), side + c_row + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 128, u + 128, x2), side + 2 * c_row, side_bias, mode)
+        finish(_aside(mirror, v + 160, u + 160, y2), side + 2 * c_row + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 192, u + 192, x3), side + 3 * c_row, side_bias, mode)
+        finish(_aside(mirror, v + 224, u + 224, y3), side + 3 * c_row + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 256, u + 256, x4), side + 4 * c_row, side_bias, mode)
+        finish(_aside(mirror, v + 288, u + 288, y4), side + 4 * c_row + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 320, u + 320, x5), side + 5 * c_row, side_bias, mode)
+        finish(_aside(mirror, v + 352, u + 352, y5), side + 5 * c_row + 32, side_bias + 32, mode)
     if more:
-        d3 = d + 3 * d_row
-        for _ in range(depth):
-            p, q = load(e), load(e + 32)
-            s = splat(d)
-            x0, y0 = fma(s, p, x0), fma(s, q, y0)
-            s = splat(d + d_row)
-            x1, y1 = fma(s, p, x1), fma(s, q, y1)
-            s = splat(d + 2 * d_row)
-            x2, y2 = fma(s, p, x2), fma(s, q, y2)
-            s = splat(d3)
-            x3, y3 = fma(s, p, x3), fma(s, q, y3)
-            s = splat(d3 + d_row)
-            x4, y4 = fma(s, p, x4), fma(s, q, y4)
-            s = splat(d3 + 2 * d_row)
-            x5, y5 = fma(s, p, x5), fma(s, q, y5)
-            d += d_k
-            d3 += d_k
-            e += e_k
+        for _ in range(depth // 2):
+            x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+                step6(d, d_row, e, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+            )  # fmt: skip
+            x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+                step6(d + 4, d_row, e + 64, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+            )  # fmt: skip
+            d += 8
+            e += 128
     finish(x0, c, bias, mode)
     finish(y0, c + 32, bias + 32, mode)
     finish(x1, c + c_row, bias, mode)
@@ -164,8 +201,7 @@ def _chain6(
 
 @kernel
 def _chain4(
-    depth, a, a_row, a_k, b, b_k, more, d, d_row, d_k, e, e_k, start, keep, side, u, v, c, c_row, bias,
-    side_bias, mode,
+    depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias, mode,
 ):  # fmt: skip
     """`_chain` for four rows."""
     zero = fill(ZERO)
@@ -176,20 +212,15 @@ def _chain4(
         x1, y1 = load(start + 64), load(start + 96)
         x2, y2 = load(start + 128), load(start + 160)
         x3, y3 = load(start + 192), load(start + 224)
-    a3 = a + 3 * a_row
-    for _ in range(depth):
-        p, q = load(b), load(b + 32)
-        s = splat(a)
-        x0, y0 = fma(s, p, x0), fma(s, q, y0)
-        s = splat(a + a_row)
-        x1, y1 = fma(s, p, x1), fma(s, q, y1)
-        s = splat(a + 2 * a_row)
-        x2, y2 = fma(s, p, x2), fma(s, q, y2)
-        s = splat(a3)
-        x3, y3 = fma(s, p, x3), fma(s, q, y3)
-        a += a_k
-        a3 += a_k
-        b += b_k
+    for _ in range(depth // 2):
+        x0, x1, x2, x3, y0, y1, y2, y3 = (
+            step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3)
+        )  # fmt: skip
+        x0, x1, x2, x3, y0, y1, y2, y3 = (
+            step4(a + 4, a_row, b + 64, x0, x1, x2, x3, y0, y1, y2, y3)
+        )  # fmt: skip
+        a += 8
+        b += 128
     if keep != 0:
         store(keep + 0, x0)
         store(keep + 32, y0)
@@ -200,29 +231,24 @@ def _chain4(
         store(keep + 192, x3)
         store(keep + 224, y3)
     if side != 0:
-        finish(load(v + 0) - load(u + 0) + x0, side, side_bias, mode)
-        finish(load(v + 32) - load(u + 32) + y0, side + 32, side_bias + 32, mode)
-        finish(load(v + 64) - load(u + 64) + x1, side + c_row, side_bias, mode)
-        finish(load(v + 96) - load(u + 96) + y1, side + c_row + 32, side_bias + 32, mode)
-        finish(load(v + 128) - load(u + 128) + x2, side + 2 * c_row, side_bias, mode)
-        finish(load(v + 160) - load(u + 160) + y2, side + 2 * c_row + 32, side_bias + 32, mode)
-        finish(load(v + 192) - load(u + 192) + x3, side + 3 * c_row, side_bias, mode)
-        finish(load(v + 224) - load(u + 224) + y3, side + 3 * c_row + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 0, u + 0, x0), side, side_bias, mode)
+        finish(_aside(mirror, v + 32, u + 32, y0), side + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 64, u + 64, x1), side + c_row, side_bias, mode)
+        finish(_aside(mirror, v + 96, u + 96, y1), side + c_row + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 128, u + 128, x2), side + 2 * c_row, side_bias, mode)
+        finish(_aside(mirror, v + 160, u + 160, y2), side + 2 * c_row + 32, side_bias + 32, mode)
+        finish(_aside(mirror, v + 192, u + 192, x3), side + 3 * c_row, side_bias, mode)
+        finish(_aside(mirror, v + 224, u + 224, y3), side + 3 * c_row + 32, side_bias + 32, mode)
     if more:
-        d3 = d + 3 * d_row
-        for _ in range(depth):
-            p, q = load(e), load(e + 32)
-            s = splat(d)
-            x0, y0 = fma(s, p, x0), fma(s, q, y0)
-            s = splat(d + d_row)
-            x1, y1 = fma(s, p, x1), fma(s, q, y1)
-            s = splat(d + 2 * d_row)
-            x2, y2 = fma(s, p, x2), fma(s, q, y2)
-            s = splat(d3)
-            x3, y3 = fma(s, p, x3), fma(s, q, y3)
-            d += d_k
-            d3 += d_k
-            e += e_k
+        for _ in range(depth // 2):
+            x0, x1, x2, x3, y0, y1, y2, y3 = (
+                step4(d, d_row, e, x0, x1, x2, x3, y0, y1, y2, y3)
+            )  # fmt: skip
+            x0, x1, x2, x3, y0, y1, y2, y3 = (
+                step4(d + 4, d_row, e + 64, x0, x1, x2, x3, y0, y1, y2, y3)
+            )  # fmt: skip
+            d += 8
+            e += 128
     finish(x0, c, bias, mode)
     finish(y0, c + 32, bias + 32, mode)
     finish(x1, c + c_row, bias, mode)
@@ -235,20 +261,19 @@ def _chain4(
 
 @kernel
 def _chain(
-    six, depth, a, a_row, a_k, b, b_k, more, d, d_row, d_k, e, e_k, start, keep, side, u, v, c, c_row, bias,
-    side_bias, mode,
+    six, depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias, mode,
 ):  # fmt: skip
     """Finish the tile at `c`, 16 columns of six or four rows: `start` + A B [+ D E if `more`].
 
-    What the first product leaves is kept at `keep`; with `side`, the tile there is finished from it, + v - u. Of `start`,
-    `keep` and `side`, 0 is none. Tiles that are kept lie row by row.
+    What the first product leaves is kept at `keep`; with `side`, the tile there is finished from it, and from u and v. Of
+    `start`, `keep` and `side`, 0 is none. Tiles that are kept lie row by row.
     """
     if six:
-        _chain6(depth, a, a_row, a_k, b, b_k, more, d, d_row, d_k, e, e_k, start, keep, side, u, v, c, c_row,
-                bias, side_bias, mode)  # fmt: skip
+        _chain6(depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias,
+                mode)  # fmt: skip
     else:
-        _chain4(depth, a, a_row, a_k, b, b_k, more, d, d_row, d_k, e, e_k, start, keep, side, u, v, c, c_row,
-                bias, side_bias, mode)  # fmt: skip
+        _chain4(depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias,
+                mode)  # fmt: skip
 
 
 @kernel
@@ -259,22 +284,29 @@ def _tanh_tile(at, row, count):
 
 
 @kernel
-def _seven(
-    rows, depth, columns, a, a_row, a_k, a_below, a_right, s, s_row, s_k, s_size, b, b_k, b_panel, b_below,
-    b_right, t, t_k, t_panel, t_size, kept, c, c_row, bias, mode,
+def seven_product(
+    mirror, a, a_row, rows, s, s_row, packed, t, depth, columns, c, c_row, bias, mode, kept
 ):  # fmt: skip
-    """C of quarters [rows, columns] from A [rows, depth], B [depth, columns] and their sums at `s` and `t`.
+    """`fused_tiles.product` of a large layer, forward or (`mirror`) backward, with the sums of A and of `packed`.
 
-    `rows` is even and at least 8, `columns` a multiple of 16. `_below` and `_right` lead from quarter to quarter, `_panel`
-    from 16 columns to the next. `kept` has room for three panels of C.
+    `rows` is a multiple of 4, at least 16, `depth` even, `columns` a multiple of 32. `kept` has room for three panels of
+    half of the rows.
     """
     ending = LINEAR if mode == TANH else mode
+    rows, half, columns = rows // 2, depth // 2, columns // 2
+    size, t_size = rows * s_row, 4 * columns * half
     c_below, c_right = rows * c_row, 4 * columns
-    b22, a22 = b_below + b_right, a_below + a_right
+    a1, a2, a3 = a, a + 4 * half, a + rows * a_row + 4 * half
+    right = 4 * columns * depth
+    b1, b2, b3 = packed, packed + 64 * half, packed + 64 * half + right
+    if mirror:
+        a1, a2, a3 = a2, a1, a + rows * a_row
+        b1, b2, b3 = b2, b1, packed + right
     for panel in range(columns // WIDE):
         to, here = c + 64 * panel, bias + 64 * panel
         there = here + c_right
-        b0, t1 = b + panel * b_panel, t + panel * t_panel
+        b = 64 * depth * panel
+        t1 = t + 64 * half * panel
         t2, t3, t4 = t1 + t_size, t1 + 2 * t_size, t1 + 3 * t_size
         for line in range(4):
             r = 0
@@ -284,22 +316,22 @@ def _seven(
                 at = to + r * c_row
                 p = kept + 64 * r
                 u, v = p + 64 * rows, p + 128 * rows
-                ar, s1 = a + r * a_row, s + r * s_row
+                ar, s1 = r * a_row, s + r * s_row
                 done = at
                 if line == 0:
-                    _chain(six, depth, ar, a_row, a_k, b0, b_k, True, ar + a_right, a_row, a_k, b0 + b_below, b_k,
-                           0, p, 0, 0, 0, at, c_row, here, 0, ending)  # fmt: skip
+                    _chain(six, half, a1 + ar, a_row, b1 + b, True, a2 + ar, a_row, b2 + b, 0, p, 0, mirror, 0, 0,
+                           at, c_row, here, 0, ending)  # fmt: skip
                 elif line == 1:
-                    _chain(six, depth, s1 + s_size, s_row, s_k, t2, t_k, True, s1 + 2 * s_size, s_row, s_k, t3, t_k,
-                           p, u, 0, 0, 0, v, 64, 0, 0, SET)  # fmt: skip
+                    _chain(six, half, s1 + size, s_row, t2, True, s1 + 2 * size, s_row, t3, p, u, 0, mirror, 0, 0,
+                           v, 64, 0, 0, MINUS if mirror else SET)  # fmt: skip
                 elif line == 2:
                     done = at + c_below
-                    _chain(six, depth, ar + a22, a_row, a_k, t4, t_k, False, 0, 0, 0, 0, 0,
-                           v, 0, 0, 0, 0, done, c_row, here, 0, ending)  # fmt: skip
+                    _chain(six, half, a3 + ar, a_row, t4, False, 0, 0, 0, v, 0, 0, mirror, 0, 0,
+                           done, c_row, here, 0, ending)  # fmt: skip
                 else:
                     done = at + c_right
-                    _chain(six, depth, s1, s_row, s_k, t1, t_k, True, s1 + 3 * s_size, s_row, s_k, b0 + b22, b_k,
-                           u, 0, done + c_below, u, v, done, c_row, there, there, ending)  # fmt: skip
+                    _chain(six, half, s1, s_row, t1, True, s1 + 3 * size, s_row, b3 + b, u, 0, done + c_below,
+                           mirror, u, v, done, c_row, there, there, ending)  # fmt: skip
                 if mode == TANH and line != 1:
                     _tanh_tile(done, c_row, count)
                     if line == 3:
@@ -308,22 +340,55 @@ def _seven(
 
 
 @kernel
-def seven_product(
-    a, a_row, rows, packed, sums, depth, columns, c, c_row, bias, mode, spare, spare_row, kept
-):  # fmt: skip
-    """`fused_tiles.product` of a large layer; `sums` are those of `packed`, `spare` has room for those of A."""
-    main = rows // 4 * 4
-    if main < LEAST_ROWS:
-        product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode)
-        return
-    h, k, n = main // 2, depth // 2, columns // 2
-    below, right, size = h * a_row, 4 * k, h * spare_row
-    for r in range(h):
-        at, to = a + r * a_row, spare + r * spare_row
-        for i in range(at, at + 4 * k, 32):
-            _left_sums(i, i + right, i + below, i + below + right, to + i - at, size)
-    _seven(h, k, n, a, a_row, 4, below, right, spare, spare_row, 4, size, packed, 64, 64 * depth, 64 * k,
-           4 * n * depth, sums, 64, 64 * k, 4 * n * k, kept, c, c_row, bias, mode)  # fmt: skip
-    if main < rows:
-        product(a + main * a_row, a_row, rows - main, packed, depth, columns, c + main * c_row, c_row, bias,
-                mode)  # fmt: skip
+def _add_quarter(z, z_row, outputs, x, x_row, samples, to, mode):
+    """Add Z[samples, outputs]' X[samples, 16] to the panel at `to`, whose rows lie one after another."""
+    o = 0
+    while o < outputs:
+        count = 6 if (outputs - o) % 6 == 0 else 4
+        prefetch(to + 12 * 64)
+        prefetch(to + 14 * 64)
+        prefetch(to + 16 * 64)
+        tile(count, z + 4 * o, 4, z_row, x, x_row, samples, to, 64, 0, mode)
+        to += 64 * count
+        o += count
+
+
+@kernel
+def seven_gradient(z, z_row, r, outputs, x, x_row, s, columns, s_row, rows, to, mode):
+    """Add f1 to f7 of a block to those at `to`, panel by panel; `r` and `s` are the sums of Z and X, `rows` their samples."""
+    half = rows // 2
+    size = half * s_row
+    r2, r3, r4 = r + size, r + 2 * size, r + 3 * size
+    z12, z21 = z + 2 * outputs, z + half * z_row
+    x12, x22 = x + 2 * columns, x + half * x_row + 2 * columns
+    outputs //= 2
+    panel = 64 * outputs
+    for k in range(0, 2 * columns, 64):
+        s1 = s + k
+        _add_quarter(z21, z_row, outputs, x22 + k, x_row, half, to, mode)
+        _add_quarter(z, z_row, outputs, x12 + k, x_row, half, to + panel, mode)
+        _add_quarter(r2, s_row, outputs, s1 + size, s_row, half, to + 2 * panel, mode)
+        _add_quarter(r, s_row, outputs, s1 + 2 * size, s_row, half, to + 3 * panel, mode)
+        _add_quarter(z12, z_row, outputs, s1 + 3 * size, s_row, half, to + 4 * panel, mode)
+        _add_quarter(r3, s_row, outputs, s1, s_row, half, to + 5 * panel, mode)
+        _add_quarter(r4, s_row, outputs, x + k, x_row, half, to + 6 * panel, mode)
+        to += 7 * panel
+
+
+@kernel
+def seven_gradient_end(f, outputs, columns, g, g_row, mode):
+    """Write or add G, of what `seven_gradient` has left at `f`."""
+    half = outputs // 2
+    panel, below, right = 64 * half, half * g_row, 2 * columns
+    for k in range(0, right, 64):
+        for o in range(half):
+            for i in range(0, 64, 32):
+                at, to = f + 64 * o + i, g + o * g_row + k + i
+                f1, f4 = load(at), load(at + 3 * panel)
+                h = f1 + load(at + 2 * panel)
+                w = load(at + 5 * panel) - h
+                finish(w + load(at + 6 * panel), to, 0, mode)
+                finish(f1 + load(at + panel), to + right, 0, mode)
+                finish(w - f4, to + below, 0, mode)
+                finish(h + f4 + load(at + 4 * panel), to + below + right, 0, mode)
+        f += 7 * panel
