@@ -326,7 +326,7 @@ def report(lines: list[dict[str, Any]]) -> str:
                 f"- multiply-add limit, {threads} thread(s): {min(several):.0f} to {max(several):.0f} GFLOP/s, "
                 f"median {statistics.median(several):.0f}; measured before and after every timed update, and a "
                 "share is the median of an update's rate by the limit beside it. Work is counted as products of rows and "
-                "columns; ours makes two of the three products of a layer of 256x256 or more from seven products of "
+                "columns; ours makes the three products of a layer of 256x256 or more from seven products of "
                 "quarters instead of eight"
             )
     names = list(dict.fromkeys(r["case_name"] for r in records))
