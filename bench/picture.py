@@ -16,7 +16,7 @@ def draw(lines: list[dict[str, Any]], path: Path, busy: bool) -> None:
     from matplotlib import pyplot
 
     records = [line for line in lines if "key" in line]
-    names = list(dict.fromkeys(r["case_name"] for r in records))
+    names = table.case_names(records)
     if not names:
         return
     columns = min(2, len(names))

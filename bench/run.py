@@ -329,7 +329,7 @@ def report(lines: list[dict[str, Any]]) -> str:
                 "columns; ours makes the three products of a layer of 256x256 or more from seven products of "
                 "quarters instead of eight"
             )
-    names = list(dict.fromkeys(r["case_name"] for r in records))
+    names = table.case_names(records)
     cases = {name: table.rows_of(records, name) for name in names}
     shares: dict[str, float | None] = {}
     for name, rows in cases.items():

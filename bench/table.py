@@ -44,6 +44,16 @@ class Row:
         return statistics.median(self.rates)
 
 
+def case_names(records: list[Record]) -> list[str]:
+    """Return the cases, in order of threads (most first), widths and minibatch, whenever each was played."""
+
+    def place(name: str) -> tuple[int, ...]:
+        hidden, minibatch, threads = name.split("/")
+        return (-int(threads), *map(int, hidden.split("x")), int(minibatch))
+
+    return sorted({record["case_name"] for record in records}, key=place)
+
+
 def rows_of(records: list[Record], case_name: str) -> dict[str, Row]:
     """Return one row a contender of this case, in their order."""
     rows: dict[str, Row] = {}
