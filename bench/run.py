@@ -162,7 +162,7 @@ def play(
     name: str, contenders: list[str], rounds: int, games: int
 ) -> list[tuple[str, dict[str, Any]]]:
     """Play one case; return the record of every contender."""
-    hidden, minibatch, threads = parse(name)
+    hidden, minibatch, threads = table.parse(name)
     settings = {
         "hidden": ",".join(map(str, hidden)),
         "minibatch": minibatch,
@@ -216,12 +216,6 @@ def start(key: str, directory: Path, **settings: Any) -> Player:
     return Player(command, environment, directory)
 
 
-def parse(name: str) -> tuple[tuple[int, ...], int, int]:
-    """Return the hidden widths, the minibatch and the threads of a case name."""
-    hidden, minibatch, threads = name.split("/")
-    return tuple(int(w) for w in hidden.split("x")), int(minibatch), int(threads)
-
-
 def describe(quick: bool, repeats: int, games: int) -> dict[str, Any]:
     """Return what the figures depend on: machine, versions, load."""
     model = "unknown CPU"
@@ -272,7 +266,9 @@ def limits_of(records: list[dict[str, Any]]) -> dict[int, list[float]]:
     """Return all measured limits in GFLOP/s by thread count."""
     limits: dict[int, list[float]] = {}
     for record in records:
-        limits.setdefault(parse(record["case_name"])[2], []).extend(record.get("limit_gflops", []))
+        limits.setdefault(table.parse(record["case_name"])[2], []).extend(
+            record.get("limit_gflops", [])
+        )
     return limits
 
 
@@ -333,7 +329,7 @@ def report(lines: list[dict[str, Any]]) -> str:
     cases = {name: table.rows_of(records, name) for name in names}
     shares: dict[str, float | None] = {}
     for name, rows in cases.items():
-        hidden, minibatch, threads = parse(name)
+        hidden, minibatch, threads = table.parse(name)
         work = transition_flops(bench_spec(hidden), 5)
         out += [
             "",

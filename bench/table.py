@@ -44,12 +44,18 @@ class Row:
         return statistics.median(self.rates)
 
 
+def parse(name: str) -> tuple[tuple[int, ...], int, int]:
+    """Return the hidden widths, the minibatch and the threads of a case name."""
+    hidden, minibatch, threads = name.split("/")
+    return tuple(int(w) for w in hidden.split("x")), int(minibatch), int(threads)
+
+
 def case_names(records: list[Record]) -> list[str]:
     """Return the cases, in order of threads (most first), widths and minibatch, whenever each was played."""
 
-    def place(name: str) -> tuple[int, ...]:
-        hidden, minibatch, threads = name.split("/")
-        return (-int(threads), *map(int, hidden.split("x")), int(minibatch))
+    def place(name: str) -> tuple[int, tuple[int, ...], int]:
+        hidden, minibatch, threads = parse(name)
+        return -threads, hidden, minibatch
 
     return sorted({record["case_name"] for record in records}, key=place)
 

@@ -35,8 +35,8 @@ from holdfast.records import F32, Array, Rollout
 from holdfast.rng import Streams
 
 FEW_LANES = 27, 3, 2
-"""Shares of a minibatch for up to two threads with a net each: the large one leaves whole blocks of most minibatches, and
-the small ones even out what it left uneven."""
+"""Shares of a minibatch for up to two threads with a net each: of 1024, nine whole blocks of 96, and small lanes that even
+out what the large one left uneven."""
 LARGE, SMALL = 7, 1
 """The first and the last half of the lanes otherwise."""
 SPREAD_FLOPS = 1e6

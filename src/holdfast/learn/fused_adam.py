@@ -35,7 +35,7 @@ def copy_row(source, size, to):
 
 
 @kernel
-def fill_rows(at, row, first, last, columns):
+def clear_rows(at, row, first, last, columns):
     """Write zeros to `columns`, a multiple of 8, of rows `first..last-1`."""
     for r in range(at + first * row, at + last * row, row):
         for k in range(r, r + 4 * columns, 32):

@@ -23,26 +23,26 @@ import math
 import numpy as np
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_act import HALF_LOG_2PI, forward
-from holdfast.learn.fused_adam import BETA1, BETA2, adam, copy_row, fill_rows, pack_rows, reduce_row
+from holdfast.learn.fused_act import forward
+from holdfast.learn.fused_adam import (
+    BETA1,
+    BETA2,
+    adam,
+    clear_rows,
+    copy_row,
+    pack_rows,
+    reduce_row,
+)
 from holdfast.learn.fused_loss import (
     ADVANTAGE,
-    ENTROPY,
     KL,
     NOTES,
     OLD_LOGP,
     OLD_VALUE,
     RETURN,
-    SLOPE,
     SUMS,
-    VALUE,
-    categorical_samples,
-    gaussian_rows,
-    gaussian_slopes,
-    softmax_columns,
-    softmax_slopes,
-    surrogate,
-    value_loss,
+    policy_block,
+    value_block,
 )
 from holdfast.learn.fused_seven import (
     LEAST_ROWS,
@@ -84,7 +84,6 @@ SEVEN_SAMPLES = 512
 PARTS_SAMPLES = 192
 """Samples of a lane from which their gradients are, too."""
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
-GAUSSIAN_ENTROPY = 1.4189385332046727
 
 
 @kernel
@@ -129,58 +128,6 @@ def _backward(first, last, plan, layers, packed, work, grads, rows, full, mode, 
                 z, y.out_row, max(rows, full), packed + y.backward, y.outputs, y.source_columns, x,
                 y.source_row, 0, y.slope,
             )  # fmt: skip
-
-
-@kernel
-def _policy_block(
-    rows, plan, segments, settings, mean, scale, count, packed, work, grads, fresh, sums
-):  # fmt: skip
-    """Turn the policy head's outputs of a block into derivatives of the loss."""
-    column = 4 * plan.block
-    scratch, actions = work + plan.scratch, work + plan.staged
-    z, e = work + plan.logits, work + plan.exps
-    share = np.float32(1.0 / count)
-    clip = np.float32(settings.clip)
-    if plan.gaussian:
-        logs = 0.0
-        for j in range(plan.actions):
-            logs += peek(packed + plan.log_std + 4 * j)
-        constant = np.float32(-logs - plan.actions * HALF_LOG_2PI)
-        inverse = packed + plan.inverse_std
-        vectors = plan.logits_vectors
-        gaussian_rows(
-            z, plan.logits_row, e, plan.exps_row, rows, vectors, actions, plan.actions,
-            inverse, constant, scratch, column,
-        )  # fmt: skip
-        sums[ENTROPY] += rows * (logs + plan.actions * GAUSSIAN_ENTROPY)
-        surrogate(rows, clip, mean, scale, share, scratch, column, sums)
-        gaussian_slopes(
-            z, plan.logits_row, e, plan.exps_row, rows, vectors, inverse,
-            grads + plan.grad_log_std, fresh, scratch, column,
-        )  # fmt: skip
-        return
-    softmax_columns(z, plan.logits_row, e, plan.exps_row, rows, actions, segments, scratch, column)
-    sums[ENTROPY] += categorical_samples(rows, segments, scratch, column)
-    surrogate(rows, clip, mean, scale, share, scratch, column, sums)
-    bonus = np.float32(settings.entropy / count)
-    softmax_slopes(
-        z, plan.logits_row, e, plan.exps_row, rows, actions, segments, bonus, scratch,
-        column,
-    )  # fmt: skip
-
-
-@kernel
-def _value_block(rows, plan, settings, count, work, sums):
-    """Turn the values of a block into derivatives of the loss."""
-    column = 4 * plan.block
-    scratch = work + plan.scratch
-    at = work + plan.values
-    for r in range(rows):
-        poke(scratch + VALUE * column + 4 * r, peek(at + r * plan.values_row))
-    limit = np.float32(settings.value_clip if settings.value_clip > 0 else -1.0)
-    value_loss(rows, limit, np.float32(settings.value_coef / count), scratch, column, sums)
-    for r in range(rows):
-        poke(at + r * plan.values_row, peek(scratch + SLOPE * column + 4 * r))
 
 
 @kernel
@@ -263,7 +210,7 @@ def _lane(
             for k in range(NOTES):
                 poke(scratch + k * column + 4 * r, peek(notes + width * n + 4 * k))
             copy_row(notes + width * n + 4 * NOTES, plan.actions, actions + 4 * plan.actions * r)
-        fill_rows(source, plan.source_row, rows, full, layers[0].source_columns)
+        clear_rows(source, plan.source_row, rows, full, layers[0].source_columns)
         # While this block is computed, fetch the next one.
         ahead = lo + plan.block if lo + plan.block < end else then
         for k in range(ahead, min(ahead + plan.block, order.size)):
@@ -277,13 +224,13 @@ def _lane(
         mode = SET if lo == start else ADD
         forward(first, last, plan, layers, packed, work, max(rows, full), full > 0)
         if net == 0:
-            _policy_block(
+            policy_block(
                 rows, plan, segments, settings, mean, scale, count, packed, work, grads, lo == start,
                 sums,
             )  # fmt: skip
         if net == 1 or plan.nets == 1:
-            _value_block(rows, plan, settings, count, work, sums)
-        fill_rows(work + head.out, head.out_row, rows, full, head.columns)
+            value_block(rows, plan, settings, count, work, sums)
+        clear_rows(work + head.out, head.out_row, rows, full, head.columns)
         _backward(first, last, plan, layers, packed, work, grads, rows, full, mode, parts)
     if end > start:
         _finish_lane(first, last if parts else first, layers, work, grads, SET if full > 0 else ADD)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
+from holdfast.learn.fused_act import HALF_LOG_2PI
 from holdfast.learn.fused_simd import (
     exp,
     fill,
@@ -32,6 +33,7 @@ from holdfast.learn.fused_simd import (
 from holdfast.learn.fused_transpose import choice, transpose, turn_over
 
 ZERO, ONE, HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
+GAUSSIAN_ENTROPY = 1.4189385332046727
 
 # Columns of float32 [block] in a thread's scratch; four more per segment follow.
 OLD_LOGP, ADVANTAGE, RETURN, OLD_VALUE, VALUE, LOGP, SLOPE, SEGMENTS = range(8)
@@ -224,3 +226,55 @@ def value_loss(rows, value_clip, weight, scratch, column, sums):
         loss = fma(half, square, loss)
         store(at + SLOPE * column, error * factor)
     sums[VALUE_LOSS] += total(loss)
+
+
+@kernel
+def policy_block(
+    rows, plan, segments, settings, mean, scale, count, packed, work, grads, fresh, sums
+):  # fmt: skip
+    """Turn the policy head's outputs of a block into derivatives of the loss."""
+    column = 4 * plan.block
+    scratch, actions = work + plan.scratch, work + plan.staged
+    z, e = work + plan.logits, work + plan.exps
+    share = np.float32(1.0 / count)
+    clip = np.float32(settings.clip)
+    if plan.gaussian:
+        logs = 0.0
+        for j in range(plan.actions):
+            logs += peek(packed + plan.log_std + 4 * j)
+        constant = np.float32(-logs - plan.actions * HALF_LOG_2PI)
+        inverse = packed + plan.inverse_std
+        vectors = plan.logits_vectors
+        gaussian_rows(
+            z, plan.logits_row, e, plan.exps_row, rows, vectors, actions, plan.actions,
+            inverse, constant, scratch, column,
+        )  # fmt: skip
+        sums[ENTROPY] += rows * (logs + plan.actions * GAUSSIAN_ENTROPY)
+        surrogate(rows, clip, mean, scale, share, scratch, column, sums)
+        gaussian_slopes(
+            z, plan.logits_row, e, plan.exps_row, rows, vectors, inverse,
+            grads + plan.grad_log_std, fresh, scratch, column,
+        )  # fmt: skip
+        return
+    softmax_columns(z, plan.logits_row, e, plan.exps_row, rows, actions, segments, scratch, column)
+    sums[ENTROPY] += categorical_samples(rows, segments, scratch, column)
+    surrogate(rows, clip, mean, scale, share, scratch, column, sums)
+    bonus = np.float32(settings.entropy / count)
+    softmax_slopes(
+        z, plan.logits_row, e, plan.exps_row, rows, actions, segments, bonus, scratch,
+        column,
+    )  # fmt: skip
+
+
+@kernel
+def value_block(rows, plan, settings, count, work, sums):
+    """Turn the values of a block into derivatives of the loss."""
+    column = 4 * plan.block
+    scratch = work + plan.scratch
+    at = work + plan.values
+    for r in range(rows):
+        poke(scratch + VALUE * column + 4 * r, peek(at + r * plan.values_row))
+    limit = np.float32(settings.value_clip if settings.value_clip > 0 else -1.0)
+    value_loss(rows, limit, np.float32(settings.value_coef / count), scratch, column, sums)
+    for r in range(rows):
+        poke(at + r * plan.values_row, peek(scratch + SLOPE * column + 4 * r))

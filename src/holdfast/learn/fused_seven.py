@@ -44,7 +44,18 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_simd import fill, load, prefetch, store, tanh
-from holdfast.learn.fused_tiles import LINEAR, MINUS, SET, TANH, WIDE, finish, step4, step6, tile
+from holdfast.learn.fused_tiles import (
+    LINEAR,
+    MINUS,
+    SET,
+    TANH,
+    WIDE,
+    add4,
+    add6,
+    finish,
+    finish_row,
+    tile,
+)
 
 LEAST_ROWS = 24
 """Samples of a block from which it pays."""
@@ -118,11 +129,17 @@ def panel_sums(mirror, packed, depth, columns, to):
 
 
 @kernel
-def _aside(mirror, v, u, w):
+def _aside(mirror, u, v, w):
     """What the last quarter is, of two that were kept and one that is not."""
     if mirror:
         return load(v) + load(u) - w
     return load(v) - load(u) + w
+
+
+@kernel
+def _finish_aside(x, y, mirror, u, v, at, bias, mode):
+    """`finish_row` of the last quarter."""
+    finish_row(_aside(mirror, u, v, x), _aside(mirror, u + 32, v + 32, y), at, bias, mode)
 
 
 @kernel
@@ -140,63 +157,33 @@ def _chain6(
         x3, y3 = load(start + 192), load(start + 224)
         x4, y4 = load(start + 256), load(start + 288)
         x5, y5 = load(start + 320), load(start + 352)
-    for _ in range(depth // 2):
-        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-            step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-        )  # fmt: skip
-        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-            step6(a + 4, a_row, b + 64, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-        )  # fmt: skip
-        a += 8
-        b += 128
+    x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+        add6(depth, a, a_row, 4, b, 64, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+    )  # fmt: skip
     if keep != 0:
-        store(keep + 0, x0)
-        store(keep + 32, y0)
-        store(keep + 64, x1)
-        store(keep + 96, y1)
-        store(keep + 128, x2)
-        store(keep + 160, y2)
-        store(keep + 192, x3)
-        store(keep + 224, y3)
-        store(keep + 256, x4)
-        store(keep + 288, y4)
-        store(keep + 320, x5)
-        store(keep + 352, y5)
+        finish_row(x0, y0, keep + 0, 0, SET)
+        finish_row(x1, y1, keep + 64, 0, SET)
+        finish_row(x2, y2, keep + 128, 0, SET)
+        finish_row(x3, y3, keep + 192, 0, SET)
+        finish_row(x4, y4, keep + 256, 0, SET)
+        finish_row(x5, y5, keep + 320, 0, SET)
     if side != 0:
-        finish(_aside(mirror, v + 0, u + 0, x0), side, side_bias, mode)
-        finish(_aside(mirror, v + 32, u + 32, y0), side + 32, side_bias + 32, mode)
-        finish(_aside(mirror, v + 64, u + 64, x1), side + c_row, side_bias, mode)
-        finish(_aside(mirror, v + 96, u + 96, y1), side + c_row + 32, side_bias + 32, mode)
-        finish(_aside(mirror, v + 128, u + 128, x2), side + 2 * c_row, side_bias, mode)
-        finish(_aside(mirror, v + 160, u + 160, y2), side + 2 * c_row + 32, side_bias + 32, mode)
-        finish(_aside(mirror, v + 192, u + 192, x3), side + 3 * c_row, side_bias, mode)
-        finish(_aside(mirror, v + 224, u + 224, y3), side + 3 * c_row + 32, side_bias + 32, mode)
-        finish(_aside(mirror, v + 256, u + 256, x4), side + 4 * c_row, side_bias, mode)
-        finish(_aside(mirror, v + 288, u + 288, y4), side + 4 * c_row + 32, side_bias + 32, mode)
-        finish(_aside(mirror, v + 320, u + 320, x5), side + 5 * c_row, side_bias, mode)
-        finish(_aside(mirror, v + 352, u + 352, y5), side + 5 * c_row + 32, side_bias + 32, mode)
+        _finish_aside(x0, y0, mirror, u + 0, v + 0, side, side_bias, mode)
+        _finish_aside(x1, y1, mirror, u + 64, v + 64, side + c_row, side_bias, mode)
+        _finish_aside(x2, y2, mirror, u + 128, v + 128, side + 2 * c_row, side_bias, mode)
+        _finish_aside(x3, y3, mirror, u + 192, v + 192, side + 3 * c_row, side_bias, mode)
+        _finish_aside(x4, y4, mirror, u + 256, v + 256, side + 4 * c_row, side_bias, mode)
+        _finish_aside(x5, y5, mirror, u + 320, v + 320, side + 5 * c_row, side_bias, mode)
     if more:
-        for _ in range(depth // 2):
-            x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-                step6(d, d_row, e, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-            )  # fmt: skip
-            x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-                step6(d + 4, d_row, e + 64, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-            )  # fmt: skip
-            d += 8
-            e += 128
-    finish(x0, c, bias, mode)
-    finish(y0, c + 32, bias + 32, mode)
-    finish(x1, c + c_row, bias, mode)
-    finish(y1, c + c_row + 32, bias + 32, mode)
-    finish(x2, c + 2 * c_row, bias, mode)
-    finish(y2, c + 2 * c_row + 32, bias + 32, mode)
-    finish(x3, c + 3 * c_row, bias, mode)
-    finish(y3, c + 3 * c_row + 32, bias + 32, mode)
-    finish(x4, c + 4 * c_row, bias, mode)
-    finish(y4, c + 4 * c_row + 32, bias + 32, mode)
-    finish(x5, c + 5 * c_row, bias, mode)
-    finish(y5, c + 5 * c_row + 32, bias + 32, mode)
+        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+            add6(depth, d, d_row, 4, e, 64, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+        )  # fmt: skip
+    finish_row(x0, y0, c, bias, mode)
+    finish_row(x1, y1, c + c_row, bias, mode)
+    finish_row(x2, y2, c + 2 * c_row, bias, mode)
+    finish_row(x3, y3, c + 3 * c_row, bias, mode)
+    finish_row(x4, y4, c + 4 * c_row, bias, mode)
+    finish_row(x5, y5, c + 5 * c_row, bias, mode)
 
 
 @kernel
@@ -212,68 +199,50 @@ def _chain4(
         x1, y1 = load(start + 64), load(start + 96)
         x2, y2 = load(start + 128), load(start + 160)
         x3, y3 = load(start + 192), load(start + 224)
-    for _ in range(depth // 2):
-        x0, x1, x2, x3, y0, y1, y2, y3 = (
-            step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3)
-        )  # fmt: skip
-        x0, x1, x2, x3, y0, y1, y2, y3 = (
-            step4(a + 4, a_row, b + 64, x0, x1, x2, x3, y0, y1, y2, y3)
-        )  # fmt: skip
-        a += 8
-        b += 128
+    x0, x1, x2, x3, y0, y1, y2, y3 = (
+        add4(depth, a, a_row, 4, b, 64, x0, x1, x2, x3, y0, y1, y2, y3)
+    )  # fmt: skip
     if keep != 0:
-        store(keep + 0, x0)
-        store(keep + 32, y0)
-        store(keep + 64, x1)
-        store(keep + 96, y1)
-        store(keep + 128, x2)
-        store(keep + 160, y2)
-        store(keep + 192, x3)
-        store(keep + 224, y3)
+        finish_row(x0, y0, keep + 0, 0, SET)
+        finish_row(x1, y1, keep + 64, 0, SET)
+        finish_row(x2, y2, keep + 128, 0, SET)
+        finish_row(x3, y3, keep + 192, 0, SET)
     if side != 0:
-        finish(_aside(mirror, v + 0, u + 0, x0), side, side_bias, mode)
-        finish(_aside(mirror, v + 32, u + 32, y0), side + 32, side_bias + 32, mode)
-        finish(_aside(mirror, v + 64, u + 64, x1), side + c_row, side_bias, mode)
-        finish(_aside(mirror, v + 96, u + 96, y1), side + c_row + 32, side_bias + 32, mode)
-        finish(_aside(mirror, v + 128, u + 128, x2), side + 2 * c_row, side_bias, mode)
-        finish(_aside(mirror, v + 160, u + 160, y2), side + 2 * c_row + 32, side_bias + 32, mode)
-        finish(_aside(mirror, v + 192, u + 192, x3), side + 3 * c_row, side_bias, mode)
-        finish(_aside(mirror, v + 224, u + 224, y3), side + 3 * c_row + 32, side_bias + 32, mode)
+        _finish_aside(x0, y0, mirror, u + 0, v + 0, side, side_bias, mode)
+        _finish_aside(x1, y1, mirror, u + 64, v + 64, side + c_row, side_bias, mode)
+        _finish_aside(x2, y2, mirror, u + 128, v + 128, side + 2 * c_row, side_bias, mode)
+        _finish_aside(x3, y3, mirror, u + 192, v + 192, side + 3 * c_row, side_bias, mode)
     if more:
-        for _ in range(depth // 2):
-            x0, x1, x2, x3, y0, y1, y2, y3 = (
-                step4(d, d_row, e, x0, x1, x2, x3, y0, y1, y2, y3)
-            )  # fmt: skip
-            x0, x1, x2, x3, y0, y1, y2, y3 = (
-                step4(d + 4, d_row, e + 64, x0, x1, x2, x3, y0, y1, y2, y3)
-            )  # fmt: skip
-            d += 8
-            e += 128
-    finish(x0, c, bias, mode)
-    finish(y0, c + 32, bias + 32, mode)
-    finish(x1, c + c_row, bias, mode)
-    finish(y1, c + c_row + 32, bias + 32, mode)
-    finish(x2, c + 2 * c_row, bias, mode)
-    finish(y2, c + 2 * c_row + 32, bias + 32, mode)
-    finish(x3, c + 3 * c_row, bias, mode)
-    finish(y3, c + 3 * c_row + 32, bias + 32, mode)
+        x0, x1, x2, x3, y0, y1, y2, y3 = (
+            add4(depth, d, d_row, 4, e, 64, x0, x1, x2, x3, y0, y1, y2, y3)
+        )  # fmt: skip
+    finish_row(x0, y0, c, bias, mode)
+    finish_row(x1, y1, c + c_row, bias, mode)
+    finish_row(x2, y2, c + 2 * c_row, bias, mode)
+    finish_row(x3, y3, c + 3 * c_row, bias, mode)
 
 
 @kernel
 def _chain(
-    six, depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias, mode,
+    count, depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias, mode,
 ):  # fmt: skip
-    """Finish the tile at `c`, 16 columns of six or four rows: `start` + A B [+ D E if `more`].
+    """Finish the tile at `c`, 16 columns of `count` rows, six or four: `start` + A B [+ D E if `more`].
 
     What the first product leaves is kept at `keep`; with `side`, the tile there is finished from it, and from u and v. Of
     `start`, `keep` and `side`, 0 is none. Tiles that are kept lie row by row.
     """
-    if six:
+    if count == 6:
         _chain6(depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias,
                 mode)  # fmt: skip
     else:
         _chain4(depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias,
                 mode)  # fmt: skip
+
+
+@kernel
+def _tile_rows(left):
+    """How many rows the next tile takes of an even number, not 2, that are `left`: fours first, until sixes come out even."""
+    return 6 if left % 6 == 0 else 4
 
 
 @kernel
@@ -311,26 +280,25 @@ def seven_product(
         for line in range(4):
             r = 0
             while r < rows:
-                six = (rows - r) % 6 == 0
-                count = 6 if six else 4
+                count = _tile_rows(rows - r)
                 at = to + r * c_row
                 p = kept + 64 * r
                 u, v = p + 64 * rows, p + 128 * rows
                 ar, s1 = r * a_row, s + r * s_row
                 done = at
                 if line == 0:
-                    _chain(six, half, a1 + ar, a_row, b1 + b, True, a2 + ar, a_row, b2 + b, 0, p, 0, mirror, 0, 0,
+                    _chain(count, half, a1 + ar, a_row, b1 + b, True, a2 + ar, a_row, b2 + b, 0, p, 0, mirror, 0, 0,
                            at, c_row, here, 0, ending)  # fmt: skip
                 elif line == 1:
-                    _chain(six, half, s1 + size, s_row, t2, True, s1 + 2 * size, s_row, t3, p, u, 0, mirror, 0, 0,
+                    _chain(count, half, s1 + size, s_row, t2, True, s1 + 2 * size, s_row, t3, p, u, 0, mirror, 0, 0,
                            v, 64, 0, 0, MINUS if mirror else SET)  # fmt: skip
                 elif line == 2:
                     done = at + c_below
-                    _chain(six, half, a3 + ar, a_row, t4, False, 0, 0, 0, v, 0, 0, mirror, 0, 0,
+                    _chain(count, half, a3 + ar, a_row, t4, False, 0, 0, 0, v, 0, 0, mirror, 0, 0,
                            done, c_row, here, 0, ending)  # fmt: skip
                 else:
                     done = at + c_right
-                    _chain(six, half, s1, s_row, t1, True, s1 + 3 * size, s_row, b3 + b, u, 0, done + c_below,
+                    _chain(count, half, s1, s_row, t1, True, s1 + 3 * size, s_row, b3 + b, u, 0, done + c_below,
                            mirror, u, v, done, c_row, there, there, ending)  # fmt: skip
                 if mode == TANH and line != 1:
                     _tanh_tile(done, c_row, count)
@@ -344,7 +312,7 @@ def _add_quarter(z, z_row, outputs, x, x_row, samples, to, mode):
     """Add Z[samples, outputs]' X[samples, 16] to the panel at `to`, whose rows lie one after another."""
     o = 0
     while o < outputs:
-        count = 6 if (outputs - o) % 6 == 0 else 4
+        count = _tile_rows(outputs - o)
         prefetch(to + 12 * 64)
         prefetch(to + 14 * 64)
         prefetch(to + 16 * 64)

@@ -77,8 +77,15 @@ def _tanh_rows(at, row, columns):
             store(k, tanh(load(k)))
 
 
+@kernel
+def finish_row(x, y, at, bias, mode):
+    """`finish` 16 columns of one row."""
+    finish(x, at, bias, mode)
+    finish(y, at + 32, bias + 32, mode)
+
+
 @kernel(inline=True)
-def step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5):
+def _step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5):
     """Add what one k gives six rows of 16 columns."""
     p, q = load(b), load(b + 32)
     s = splat(a)
@@ -97,7 +104,7 @@ def step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5):
 
 
 @kernel(inline=True)
-def step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3):
+def _step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3):
     """Add what one k gives four rows of 16 columns."""
     p, q = load(b), load(b + 32)
     s = splat(a)
@@ -111,38 +118,62 @@ def step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3):
     return x0, x1, x2, x3, y0, y1, y2, y3
 
 
+@kernel(inline=True)
+def add6(depth, a, a_row, a_k, b, b_k, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5):
+    """Return the sums of six rows of 16 columns, x the left eight and y the right, after `depth` more products.
+
+    Two at a time, because a core that shares its front end with another's load runs out of instructions first.
+    """
+    for _ in range(depth // 2):
+        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+            _step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+        )  # fmt: skip
+        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+            _step6(a + a_k, a_row, b + b_k, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+        )  # fmt: skip
+        a += 2 * a_k
+        b += 2 * b_k
+    if depth % 2:
+        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+            _step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+        )  # fmt: skip
+    return x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5
+
+
+@kernel(inline=True)
+def add4(depth, a, a_row, a_k, b, b_k, x0, x1, x2, x3, y0, y1, y2, y3):
+    """`add6` for four rows."""
+    for _ in range(depth // 2):
+        x0, x1, x2, x3, y0, y1, y2, y3 = (
+            _step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3)
+        )  # fmt: skip
+        x0, x1, x2, x3, y0, y1, y2, y3 = (
+            _step4(a + a_k, a_row, b + b_k, x0, x1, x2, x3, y0, y1, y2, y3)
+        )  # fmt: skip
+        a += 2 * a_k
+        b += 2 * b_k
+    if depth % 2:
+        x0, x1, x2, x3, y0, y1, y2, y3 = (
+            _step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3)
+        )  # fmt: skip
+    return x0, x1, x2, x3, y0, y1, y2, y3
+
+
 @kernel
 def _tile16(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
     """Finish the 6 x 16 tile at `c`."""
     zero = fill(ZERO)
     x0 = x1 = x2 = x3 = x4 = x5 = zero
     y0 = y1 = y2 = y3 = y4 = y5 = zero
-    # Two at a time, because a core that shares its front end with another's load runs out of instructions first.
-    for _ in range(depth // 2):
-        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-            step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-        )  # fmt: skip
-        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-            step6(a + a_k, a_row, b + b_k, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-        )  # fmt: skip
-        a += 2 * a_k
-        b += 2 * b_k
-    if depth % 2:
-        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-            step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-        )  # fmt: skip
-    finish(x0, c, bias, mode)
-    finish(y0, c + 32, bias + 32, mode)
-    finish(x1, c + c_row, bias, mode)
-    finish(y1, c + c_row + 32, bias + 32, mode)
-    finish(x2, c + 2 * c_row, bias, mode)
-    finish(y2, c + 2 * c_row + 32, bias + 32, mode)
-    finish(x3, c + 3 * c_row, bias, mode)
-    finish(y3, c + 3 * c_row + 32, bias + 32, mode)
-    finish(x4, c + 4 * c_row, bias, mode)
-    finish(y4, c + 4 * c_row + 32, bias + 32, mode)
-    finish(x5, c + 5 * c_row, bias, mode)
-    finish(y5, c + 5 * c_row + 32, bias + 32, mode)
+    x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
+        add6(depth, a, a_row, a_k, b, b_k, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
+    )  # fmt: skip
+    finish_row(x0, y0, c, bias, mode)
+    finish_row(x1, y1, c + c_row, bias, mode)
+    finish_row(x2, y2, c + 2 * c_row, bias, mode)
+    finish_row(x3, y3, c + 3 * c_row, bias, mode)
+    finish_row(x4, y4, c + 4 * c_row, bias, mode)
+    finish_row(x5, y5, c + 5 * c_row, bias, mode)
 
 
 @kernel
@@ -151,28 +182,13 @@ def _tile4(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
     zero = fill(ZERO)
     x0 = x1 = x2 = x3 = zero
     y0 = y1 = y2 = y3 = zero
-    # Two at a time, because a core that shares its front end with another's load runs out of instructions first.
-    for _ in range(depth // 2):
-        x0, x1, x2, x3, y0, y1, y2, y3 = (
-            step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3)
-        )  # fmt: skip
-        x0, x1, x2, x3, y0, y1, y2, y3 = (
-            step4(a + a_k, a_row, b + b_k, x0, x1, x2, x3, y0, y1, y2, y3)
-        )  # fmt: skip
-        a += 2 * a_k
-        b += 2 * b_k
-    if depth % 2:
-        x0, x1, x2, x3, y0, y1, y2, y3 = (
-            step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3)
-        )  # fmt: skip
-    finish(x0, c, bias, mode)
-    finish(y0, c + 32, bias + 32, mode)
-    finish(x1, c + c_row, bias, mode)
-    finish(y1, c + c_row + 32, bias + 32, mode)
-    finish(x2, c + 2 * c_row, bias, mode)
-    finish(y2, c + 2 * c_row + 32, bias + 32, mode)
-    finish(x3, c + 3 * c_row, bias, mode)
-    finish(y3, c + 3 * c_row + 32, bias + 32, mode)
+    x0, x1, x2, x3, y0, y1, y2, y3 = (
+        add4(depth, a, a_row, a_k, b, b_k, x0, x1, x2, x3, y0, y1, y2, y3)
+    )  # fmt: skip
+    finish_row(x0, y0, c, bias, mode)
+    finish_row(x1, y1, c + c_row, bias, mode)
+    finish_row(x2, y2, c + 2 * c_row, bias, mode)
+    finish_row(x3, y3, c + 3 * c_row, bias, mode)
 
 
 @kernel
