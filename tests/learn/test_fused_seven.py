@@ -16,12 +16,13 @@ from holdfast.learn.fused_layout import Layout, aligned
 from holdfast.learn.fused_seven import (
     panel_sums,
     row_sums,
+    seven_backward,
+    seven_forward,
     seven_gradient,
     seven_gradient_end,
-    seven_product,
 )
 from holdfast.learn.fused_simd import address
-from holdfast.learn.fused_tiles import ADD, LINEAR, RELU_SLOPE, SET, TANH, TANH_SLOPE
+from holdfast.learn.fused_tiles import ADD, LINEAR, RELU, RELU_SLOPE, SET, TANH, TANH_SLOPE
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.ppo import Samples, TorchLearner
 from holdfast.learn.spec import NetSpec
@@ -43,10 +44,16 @@ def _multiply(
 ):  # type: ignore[no-untyped-def]
     row_sums(mirror, address(a), a_row, rows, depth, address(s), s_row)
     panel_sums(mirror, address(packed), depth, columns, address(sums))
-    seven_product(
-        mirror, address(a), a_row, rows, address(s), s_row, address(packed), address(sums), depth, columns,
-        address(c), c_row, address(bias), mode, address(kept),
-    )  # fmt: skip
+    if mirror:
+        seven_backward(
+            address(a), a_row, rows, address(s), s_row, address(packed), address(sums), depth, columns,
+            address(c), c_row, mode, address(kept),
+        )  # fmt: skip
+    else:
+        seven_forward(
+            address(a), a_row, rows, address(s), s_row, address(packed), address(sums), depth, columns,
+            address(c), c_row, address(bias), mode, address(kept),
+        )  # fmt: skip
 
 
 @kernel
@@ -100,10 +107,11 @@ def test_a_product_is_the_product(mirror: bool, rows: int, depth: int, columns: 
     a, b, bias, c = (x.astype(np.float32) for x in (a, b, bias, c))
     exact = a.astype(np.float64) @ b.astype(np.float64)
     near = {"rtol": 0, "atol": 2e-5}
-    assert_allclose(multiply(mirror, a, b, bias, c, LINEAR), exact + bias, **near)
-    assert_allclose(multiply(mirror, a, b, bias, c, TANH), np.tanh(exact + bias), **near)
-    assert_allclose(multiply(mirror, a, b, bias, c, TANH_SLOPE), exact * (1 - c**2), **near)
-    assert_allclose(multiply(mirror, a, b, bias, c, RELU_SLOPE), np.where(c > 0, exact, 0), **near)
+    ends = {LINEAR: exact + bias, TANH: np.tanh(exact + bias), RELU: np.maximum(exact + bias, 0)}
+    if mirror:
+        ends = {TANH_SLOPE: exact * (1 - c**2), RELU_SLOPE: np.where(c > 0, exact, 0)}
+    for mode, end in ends.items():
+        assert_allclose(multiply(mirror, a, b, bias, c, mode), end, **near)
 
 
 @pytest.mark.parametrize(("outputs", "columns"), [(256, 256), (320, 256), (96, 32)])

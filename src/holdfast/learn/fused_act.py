@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_adam import copy_row
-from holdfast.learn.fused_seven import row_sums, seven_product
+from holdfast.learn.fused_seven import row_sums, seven_forward
 from holdfast.learn.fused_simd import (
     address,
     exp,
@@ -51,10 +51,10 @@ def forward(first, last, plan, layers, packed, work, rows, seven):
         if seven and y.forward_sums >= 0:
             sums = work + y.source_sums
             row_sums(False, work + y.source, y.source_row, rows, y.inputs, sums, plan.sums_row)
-            seven_product(
-                False, work + y.source, y.source_row, rows, sums, plan.sums_row, packed + y.forward,
-                packed + y.forward_sums, y.inputs, y.columns, work + y.out, y.out_row, packed + y.bias, y.activate,
-                work + plan.kept,
+            seven_forward(
+                work + y.source, y.source_row, rows, sums, plan.sums_row, packed + y.forward,
+                packed + y.forward_sums, y.inputs, y.columns, work + y.out, y.out_row, packed + y.bias,
+                y.activate, work + plan.kept,
             )  # fmt: skip
             continue
         product(

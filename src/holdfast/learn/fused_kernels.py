@@ -48,9 +48,9 @@ from holdfast.learn.fused_seven import (
     LEAST_ROWS,
     panel_sums,
     row_sums,
+    seven_backward,
     seven_gradient,
     seven_gradient_end,
-    seven_product,
 )
 from holdfast.learn.fused_simd import address, peek, poke, prefetch
 from holdfast.learn.fused_sync import barrier, ticket
@@ -119,9 +119,9 @@ def _backward(first, last, plan, layers, packed, work, grads, rows, full, mode, 
         if k > first or y.inputs == y.source_columns:
             column_sums(z, y.out_row, y.columns, rows, grads + y.grad_bias, mode)
         if seven:
-            seven_product(
-                True, z, y.out_row, full, sums, sums_row, packed + y.backward, packed + y.backward_sums,
-                y.outputs, y.source_columns, x, y.source_row, 0, y.slope, work + plan.kept,
+            seven_backward(
+                z, y.out_row, full, sums, sums_row, packed + y.backward, packed + y.backward_sums,
+                y.outputs, y.source_columns, x, y.source_row, y.slope, work + plan.kept,
             )  # fmt: skip
         elif k > first:
             product(
@@ -238,7 +238,7 @@ def _lane(
 
 @kernel
 def _sum_weights(net, plan, layers, packed):
-    """Make the sums of a net's weights that `seven_product` needs."""
+    """Make the sums of a net's weights that `fused_seven` needs."""
     for k in range(net * plan.policy_layers, plan.policy_layers if net == 0 else plan.layers):
         y = layers[k]
         if y.forward_sums >= 0:

@@ -7,21 +7,19 @@ and all of them in quarters (samples above and below, features left and right),
     Y = X W     s1 = x21 + x22    s2 = s1 - x11    s3 = x11 - x21    s4 = x12 - s2
                 t1 = w12 - w11    t2 = w22 - t1    t3 = w22 - w12    t4 = w21 - t2
 
-                y11 = p + x12 w21       p = x11 w11
+                p = x11 w11             y11 = p + x12 w21
                 u = p + s2 t2           v = u + s3 t3
                 y21 = v + x22 t4
-                y12 = w + s4 w22        w = u + s1 t1
-                y22 = v - u + w
+                q = s1 t1               y22 = v + q           y12 = u + q + s4 w22
 
     X' = Z W    the same of other quarters, W having outputs in rows:
                 s1 = z22 - z21    s2 = s1 + z12    s3 = z12 + z22    s4 = z11 - s2
                 t1 = w21 - w22    t2 = w12 - t1    t3 = -w12 - w22   t4 = w11 - t2
 
-                x11 = p + z11 w11       p = z12 w21
+                p = z12 w21             x11 = p + z11 w11
                 u = p + s2 t2           v = -(u + s3 t3)
                 x21 = v + z21 t4
-                x12 = w + s4 w12        w = u + s1 t1
-                x22 = v + u - w
+                q = s1 t1               x22 = v - q           x12 = u + q + s4 w12
 
     G = Z' X    of the sums that the other two have made already, s of X and r of Z:
                 f1 = z21' x22     f2 = z11' x12     f3 = r2' s2     f4 = r1' s3
@@ -30,8 +28,8 @@ and all of them in quarters (samples above and below, features left and right),
                 g12 = f1 + f2                       g22 = f1 + f3 + f4 + f5
                 g11 = f6 - f1 - f3 + f7             g21 = f6 - f1 - f3 - f4
 
-Of Y and X', every line is a chain of products in the registers of a tile, so the sums behind the products cost next to
-nothing. Those of weights are made once a minibatch. The seven products of G are added up over all blocks of a lane and
+Of Y and X', every line is a chain of two products (the third: one) in the registers of a tile, so the sums behind the
+products cost next to nothing. Those of weights are made once a minibatch. The seven products of G are added up over all blocks of a lane and
 put together at its end. Results differ from those of eight products by rounding, and a row's by where in its block it
 stands; so only updates use them, whose blocks are always cut the same way.
 """
@@ -43,18 +41,27 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_simd import fill, load, prefetch, store, tanh
+from holdfast.learn.fused_simd import (
+    add_products,
+    fill,
+    fma,
+    load,
+    products4,
+    products6,
+    splat,
+    store,
+)
 from holdfast.learn.fused_tiles import (
     LINEAR,
     MINUS,
+    RELU_SLOPE,
     SET,
-    TANH,
+    TANH_SLOPE,
     WIDE,
-    add4,
-    add6,
+    activate,
     finish,
     finish_row,
-    tile,
+    turned_tiles,
 )
 
 LEAST_ROWS = 24
@@ -129,196 +136,200 @@ def panel_sums(mirror, packed, depth, columns, to):
 
 
 @kernel
-def _aside(mirror, u, v, w):
-    """What the last quarter is, of two that were kept and one that is not."""
+def _put(mirror, x, y, at, bias, relu):
+    """Finish 16 columns of one row: forward with the bias alone, backward with the slope of what is there."""
     if mirror:
-        return load(v) + load(u) - w
-    return load(v) - load(u) + w
-
-
-@kernel
-def _finish_aside(x, y, mirror, u, v, at, bias, mode):
-    """`finish_row` of the last quarter."""
-    finish_row(_aside(mirror, u, v, x), _aside(mirror, u + 32, v + 32, y), at, bias, mode)
-
-
-@kernel
-def _chain6(
-    depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias, mode,
-):  # fmt: skip
-    """`_chain` for six rows."""
-    zero = fill(ZERO)
-    x0 = x1 = x2 = x3 = x4 = x5 = zero
-    y0 = y1 = y2 = y3 = y4 = y5 = zero
-    if start != 0:
-        x0, y0 = load(start + 0), load(start + 32)
-        x1, y1 = load(start + 64), load(start + 96)
-        x2, y2 = load(start + 128), load(start + 160)
-        x3, y3 = load(start + 192), load(start + 224)
-        x4, y4 = load(start + 256), load(start + 288)
-        x5, y5 = load(start + 320), load(start + 352)
-    x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-        add6(depth, a, a_row, 4, b, 64, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-    )  # fmt: skip
-    if keep != 0:
-        finish_row(x0, y0, keep + 0, 0, SET)
-        finish_row(x1, y1, keep + 64, 0, SET)
-        finish_row(x2, y2, keep + 128, 0, SET)
-        finish_row(x3, y3, keep + 192, 0, SET)
-        finish_row(x4, y4, keep + 256, 0, SET)
-        finish_row(x5, y5, keep + 320, 0, SET)
-    if side != 0:
-        _finish_aside(x0, y0, mirror, u + 0, v + 0, side, side_bias, mode)
-        _finish_aside(x1, y1, mirror, u + 64, v + 64, side + c_row, side_bias, mode)
-        _finish_aside(x2, y2, mirror, u + 128, v + 128, side + 2 * c_row, side_bias, mode)
-        _finish_aside(x3, y3, mirror, u + 192, v + 192, side + 3 * c_row, side_bias, mode)
-        _finish_aside(x4, y4, mirror, u + 256, v + 256, side + 4 * c_row, side_bias, mode)
-        _finish_aside(x5, y5, mirror, u + 320, v + 320, side + 5 * c_row, side_bias, mode)
-    if more:
-        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-            add6(depth, d, d_row, 4, e, 64, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-        )  # fmt: skip
-    finish_row(x0, y0, c, bias, mode)
-    finish_row(x1, y1, c + c_row, bias, mode)
-    finish_row(x2, y2, c + 2 * c_row, bias, mode)
-    finish_row(x3, y3, c + 3 * c_row, bias, mode)
-    finish_row(x4, y4, c + 4 * c_row, bias, mode)
-    finish_row(x5, y5, c + 5 * c_row, bias, mode)
-
-
-@kernel
-def _chain4(
-    depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias, mode,
-):  # fmt: skip
-    """`_chain` for four rows."""
-    zero = fill(ZERO)
-    x0 = x1 = x2 = x3 = zero
-    y0 = y1 = y2 = y3 = zero
-    if start != 0:
-        x0, y0 = load(start + 0), load(start + 32)
-        x1, y1 = load(start + 64), load(start + 96)
-        x2, y2 = load(start + 128), load(start + 160)
-        x3, y3 = load(start + 192), load(start + 224)
-    x0, x1, x2, x3, y0, y1, y2, y3 = (
-        add4(depth, a, a_row, 4, b, 64, x0, x1, x2, x3, y0, y1, y2, y3)
-    )  # fmt: skip
-    if keep != 0:
-        finish_row(x0, y0, keep + 0, 0, SET)
-        finish_row(x1, y1, keep + 64, 0, SET)
-        finish_row(x2, y2, keep + 128, 0, SET)
-        finish_row(x3, y3, keep + 192, 0, SET)
-    if side != 0:
-        _finish_aside(x0, y0, mirror, u + 0, v + 0, side, side_bias, mode)
-        _finish_aside(x1, y1, mirror, u + 64, v + 64, side + c_row, side_bias, mode)
-        _finish_aside(x2, y2, mirror, u + 128, v + 128, side + 2 * c_row, side_bias, mode)
-        _finish_aside(x3, y3, mirror, u + 192, v + 192, side + 3 * c_row, side_bias, mode)
-    if more:
-        x0, x1, x2, x3, y0, y1, y2, y3 = (
-            add4(depth, d, d_row, 4, e, 64, x0, x1, x2, x3, y0, y1, y2, y3)
-        )  # fmt: skip
-    finish_row(x0, y0, c, bias, mode)
-    finish_row(x1, y1, c + c_row, bias, mode)
-    finish_row(x2, y2, c + 2 * c_row, bias, mode)
-    finish_row(x3, y3, c + 3 * c_row, bias, mode)
-
-
-@kernel
-def _chain(
-    count, depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias, mode,
-):  # fmt: skip
-    """Finish the tile at `c`, 16 columns of `count` rows, six or four: `start` + A B [+ D E if `more`].
-
-    What the first product leaves is kept at `keep`; with `side`, the tile there is finished from it, and from u and v. Of
-    `start`, `keep` and `side`, 0 is none. Tiles that are kept lie row by row.
-    """
-    if count == 6:
-        _chain6(depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias,
-                mode)  # fmt: skip
+        if relu:
+            finish_row(x, y, at, bias, RELU_SLOPE)
+        else:
+            finish_row(x, y, at, bias, TANH_SLOPE)
     else:
-        _chain4(depth, a, a_row, b, more, d, d_row, e, start, keep, side, mirror, u, v, c, c_row, bias, side_bias,
-                mode)  # fmt: skip
+        finish_row(x, y, at, bias, LINEAR)
 
 
 @kernel
-def _tile_rows(left):
-    """How many rows the next tile takes of an even number, not 2, that are `left`: fours first, until sixes come out even."""
-    return 6 if left % 6 == 0 else 4
+def _turn(line, mirror, x, y, p, size, side, bias, relu):
+    """Do with a row what is to be done between the two products of a line; return what the second is added to.
+
+    p, u and v are kept `size` bytes apart. The third line ends here.
+    """
+    u, v = p + size, p + 2 * size
+    if line == 0:
+        finish_row(x, y, p, 0, SET)
+    elif line == 1:
+        x, y = x + load(p), y + load(p + 32)
+        finish_row(x, y, u, 0, SET)
+    elif line == 3 and mirror:
+        _put(mirror, load(v) - x, load(v + 32) - y, side, bias, relu)
+    else:
+        _put(mirror, load(v) + x, load(v + 32) + y, side, bias, relu)
+    if line == 3:
+        x, y = x + load(u), y + load(u + 32)
+    return x, y
 
 
 @kernel
-def _tanh_tile(at, row, count):
-    for k in range(at, at + count * row, row):
-        store(k, tanh(load(k)))
-        store(k + 32, tanh(load(k + 32)))
+def _end(line, mirror, x, y, p, size, at, bias, relu):
+    """Do with a row what is to be done behind the second product of a line."""
+    if line == 1:
+        finish_row(x, y, p + 2 * size, 0, MINUS if mirror else SET)
+    else:
+        _put(mirror, x, y, at, bias, relu)
 
 
-@kernel
-def seven_product(
-    mirror, a, a_row, rows, s, s_row, packed, t, depth, columns, c, c_row, bias, mode, kept
+@kernel(inline=True)
+def _chain6(
+    line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu
 ):  # fmt: skip
-    """`fused_tiles.product` of a large layer, forward or (`mirror`) backward, with the sums of A and of `packed`.
+    """Make one tile of a line: the sums of A B, what `_turn` makes of them and, with D E added, what `_end` makes of that."""
+    last = depth - 1
+    t = products6(last, a, a_row, 4, b, 64)
+    a += 4 * last
+    f, g = load(b + 64 * last), load(b + 64 * last + 32)
+    s = splat(a)
+    x0, y0 = _turn(line, mirror, fma(s, f, t[0]), fma(s, g, t[1]), p, size, side, bias, relu)
+    s = splat(a + a_row)
+    x1, y1 = _turn(line, mirror, fma(s, f, t[2]), fma(s, g, t[3]), p + 64, size, side + c_row, bias, relu)  # fmt: skip
+    s = splat(a + 2 * a_row)
+    x2, y2 = _turn(line, mirror, fma(s, f, t[4]), fma(s, g, t[5]), p + 128, size, side + 2 * c_row, bias, relu)  # fmt: skip
+    s = splat(a + 3 * a_row)
+    x3, y3 = _turn(line, mirror, fma(s, f, t[6]), fma(s, g, t[7]), p + 192, size, side + 3 * c_row, bias, relu)  # fmt: skip
+    s = splat(a + 4 * a_row)
+    x4, y4 = _turn(line, mirror, fma(s, f, t[8]), fma(s, g, t[9]), p + 256, size, side + 4 * c_row, bias, relu)  # fmt: skip
+    s = splat(a + 5 * a_row)
+    x5, y5 = _turn(line, mirror, fma(s, f, t[10]), fma(s, g, t[11]), p + 320, size, side + 5 * c_row, bias, relu)  # fmt: skip
+    if line == 2:
+        return
+    t = add_products(last, d, d_row, 4, e, 64, (x0, y0, x1, y1, x2, y2, x3, y3, x4, y4, x5, y5))
+    d += 4 * last
+    f, g = load(e + 64 * last), load(e + 64 * last + 32)
+    s = splat(d)
+    _end(line, mirror, fma(s, f, t[0]), fma(s, g, t[1]), p, size, c, bias, relu)
+    s = splat(d + d_row)
+    _end(line, mirror, fma(s, f, t[2]), fma(s, g, t[3]), p + 64, size, c + c_row, bias, relu)
+    s = splat(d + 2 * d_row)
+    _end(line, mirror, fma(s, f, t[4]), fma(s, g, t[5]), p + 128, size, c + 2 * c_row, bias, relu)
+    s = splat(d + 3 * d_row)
+    _end(line, mirror, fma(s, f, t[6]), fma(s, g, t[7]), p + 192, size, c + 3 * c_row, bias, relu)
+    s = splat(d + 4 * d_row)
+    _end(line, mirror, fma(s, f, t[8]), fma(s, g, t[9]), p + 256, size, c + 4 * c_row, bias, relu)
+    s = splat(d + 5 * d_row)
+    _end(line, mirror, fma(s, f, t[10]), fma(s, g, t[11]), p + 320, size, c + 5 * c_row, bias, relu)
+
+
+@kernel(inline=True)
+def _chain4(
+    line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu
+):  # fmt: skip
+    """`_chain6` for four rows."""
+    last = depth - 1
+    t = products4(last, a, a_row, 4, b, 64)
+    a += 4 * last
+    f, g = load(b + 64 * last), load(b + 64 * last + 32)
+    s = splat(a)
+    x0, y0 = _turn(line, mirror, fma(s, f, t[0]), fma(s, g, t[1]), p, size, side, bias, relu)
+    s = splat(a + a_row)
+    x1, y1 = _turn(line, mirror, fma(s, f, t[2]), fma(s, g, t[3]), p + 64, size, side + c_row, bias, relu)  # fmt: skip
+    s = splat(a + 2 * a_row)
+    x2, y2 = _turn(line, mirror, fma(s, f, t[4]), fma(s, g, t[5]), p + 128, size, side + 2 * c_row, bias, relu)  # fmt: skip
+    s = splat(a + 3 * a_row)
+    x3, y3 = _turn(line, mirror, fma(s, f, t[6]), fma(s, g, t[7]), p + 192, size, side + 3 * c_row, bias, relu)  # fmt: skip
+    if line == 2:
+        return
+    t = add_products(last, d, d_row, 4, e, 64, (x0, y0, x1, y1, x2, y2, x3, y3))
+    d += 4 * last
+    f, g = load(e + 64 * last), load(e + 64 * last + 32)
+    s = splat(d)
+    _end(line, mirror, fma(s, f, t[0]), fma(s, g, t[1]), p, size, c, bias, relu)
+    s = splat(d + d_row)
+    _end(line, mirror, fma(s, f, t[2]), fma(s, g, t[3]), p + 64, size, c + c_row, bias, relu)
+    s = splat(d + 2 * d_row)
+    _end(line, mirror, fma(s, f, t[4]), fma(s, g, t[5]), p + 128, size, c + 2 * c_row, bias, relu)
+    s = splat(d + 3 * d_row)
+    _end(line, mirror, fma(s, f, t[6]), fma(s, g, t[7]), p + 192, size, c + 3 * c_row, bias, relu)
+
+
+@kernel
+def _cut(rows):
+    """How many tiles of six rows and of four an even number, not 2, comes out even with."""
+    fours = rows % 6 // 2 * 2 % 3
+    return (rows - 4 * fours) // 6, fours
+
+
+@kernel(inline=True)
+def _line(line, mirror, rows, depth, a, a_row, b, d, d_row, e, p, c, side, c_row, bias, relu):
+    """Make 16 columns of one line: of the quarters at `c`, and at `side`."""
+    sixes, fours = _cut(rows)
+    size = 64 * rows
+    for _ in range(sixes):
+        _chain6(line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu)
+        a, d, p = a + 6 * a_row, d + 6 * d_row, p + 384
+        c, side = c + 6 * c_row, side + 6 * c_row
+    for _ in range(fours):
+        _chain4(line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu)
+        a, d, p = a + 4 * a_row, d + 4 * d_row, p + 256
+        c, side = c + 4 * c_row, side + 4 * c_row
+
+
+@kernel
+def seven_forward(
+    x, x_row, rows, s, s_row, packed, t, depth, columns, y, y_row, bias, mode, kept
+):  # fmt: skip
+    """`fused_tiles.product` of a large layer, with the sums of X and of `packed`.
 
     `rows` is a multiple of 4, at least 16, `depth` even, `columns` a multiple of 32. `kept` has room for three panels of
     half of the rows.
     """
-    ending = LINEAR if mode == TANH else mode
     rows, half, columns = rows // 2, depth // 2, columns // 2
-    size, t_size = rows * s_row, 4 * columns * half
-    c_below, c_right = rows * c_row, 4 * columns
-    a1, a2, a3 = a, a + 4 * half, a + rows * a_row + 4 * half
-    right = 4 * columns * depth
-    b1, b2, b3 = packed, packed + 64 * half, packed + 64 * half + right
-    if mirror:
-        a1, a2, a3 = a2, a1, a + rows * a_row
-        b1, b2, b3 = b2, b1, packed + right
-    for panel in range(columns // WIDE):
-        to, here = c + 64 * panel, bias + 64 * panel
-        there = here + c_right
-        b = 64 * depth * panel
-        t1 = t + 64 * half * panel
+    below, right = rows * y_row, 4 * columns
+    s2, s3, s4 = s + rows * s_row, s + 2 * rows * s_row, s + 3 * rows * s_row
+    x12, x22 = x + 4 * half, x + rows * x_row + 4 * half
+    w_right, t_size = depth * right, half * right
+    for k in range(0, right, 64):
+        y11, y12, bias1, bias2 = y + k, y + k + right, bias + k, bias + k + right
+        w11 = packed + depth * k
+        w21, w22 = w11 + 64 * half, w11 + w_right + 64 * half
+        t1 = t + half * k
         t2, t3, t4 = t1 + t_size, t1 + 2 * t_size, t1 + 3 * t_size
-        for line in range(4):
-            r = 0
-            while r < rows:
-                count = _tile_rows(rows - r)
-                at = to + r * c_row
-                p = kept + 64 * r
-                u, v = p + 64 * rows, p + 128 * rows
-                ar, s1 = r * a_row, s + r * s_row
-                done = at
-                if line == 0:
-                    _chain(count, half, a1 + ar, a_row, b1 + b, True, a2 + ar, a_row, b2 + b, 0, p, 0, mirror, 0, 0,
-                           at, c_row, here, 0, ending)  # fmt: skip
-                elif line == 1:
-                    _chain(count, half, s1 + size, s_row, t2, True, s1 + 2 * size, s_row, t3, p, u, 0, mirror, 0, 0,
-                           v, 64, 0, 0, MINUS if mirror else SET)  # fmt: skip
-                elif line == 2:
-                    done = at + c_below
-                    _chain(count, half, a3 + ar, a_row, t4, False, 0, 0, 0, v, 0, 0, mirror, 0, 0,
-                           done, c_row, here, 0, ending)  # fmt: skip
-                else:
-                    done = at + c_right
-                    _chain(count, half, s1, s_row, t1, True, s1 + 3 * size, s_row, b3 + b, u, 0, done + c_below,
-                           mirror, u, v, done, c_row, there, there, ending)  # fmt: skip
-                if mode == TANH and line != 1:
-                    _tanh_tile(done, c_row, count)
-                    if line == 3:
-                        _tanh_tile(done + c_below, c_row, count)
-                r += count
+        _line(0, False, rows, half, x, x_row, w11, x12, x_row, w21, kept, y11, 0, y_row, bias1,
+              False)  # fmt: skip
+        activate(y11, y_row, rows, WIDE, mode)
+        _line(1, False, rows, half, s2, s_row, t2, s3, s_row, t3, kept, 0, 0, 0, 0, False)
+        _line(2, False, rows, half, x22, x_row, t4, 0, 0, 0, kept, 0, y11 + below, y_row, bias1,
+              False)  # fmt: skip
+        activate(y11 + below, y_row, rows, WIDE, mode)
+        _line(3, False, rows, half, s, s_row, t1, s4, s_row, w22, kept, y12, y12 + below, y_row, bias2,
+              False)  # fmt: skip
+        activate(y12, y_row, 2 * rows, WIDE, mode)
+
+
+@kernel
+def seven_backward(z, z_row, rows, s, s_row, packed, t, depth, columns, x, x_row, mode, kept):
+    """`seven_forward` of derivatives; they are multiplied by the slopes of the activations X, which they replace."""
+    relu = mode == RELU_SLOPE
+    rows, half, columns = rows // 2, depth // 2, columns // 2
+    below, right = rows * x_row, 4 * columns
+    s2, s3, s4 = s + rows * s_row, s + 2 * rows * s_row, s + 3 * rows * s_row
+    z12, z21 = z + 4 * half, z + rows * z_row
+    w_right, t_size = depth * right, half * right
+    for k in range(0, right, 64):
+        x11, x12 = x + k, x + k + right
+        w11 = packed + depth * k
+        w21, w12 = w11 + 64 * half, w11 + w_right
+        t1 = t + half * k
+        t2, t3, t4 = t1 + t_size, t1 + 2 * t_size, t1 + 3 * t_size
+        _line(0, True, rows, half, z12, z_row, w21, z, z_row, w11, kept, x11, 0, x_row, 0, relu)
+        _line(1, True, rows, half, s2, s_row, t2, s3, s_row, t3, kept, 0, 0, 0, 0, relu)
+        _line(2, True, rows, half, z21, z_row, t4, 0, 0, 0, kept, 0, x11 + below, x_row, 0, relu)
+        _line(3, True, rows, half, s, s_row, t1, s4, s_row, w12, kept, x12, x12 + below, x_row, 0,
+              relu)  # fmt: skip
 
 
 @kernel
 def _add_quarter(z, z_row, outputs, x, x_row, samples, to, mode):
     """Add Z[samples, outputs]' X[samples, 16] to the panel at `to`, whose rows lie one after another."""
-    o = 0
-    while o < outputs:
-        count = _tile_rows(outputs - o)
-        prefetch(to + 12 * 64)
-        prefetch(to + 14 * 64)
-        prefetch(to + 16 * 64)
-        tile(count, z + 4 * o, 4, z_row, x, x_row, samples, to, 64, 0, mode)
-        to += 64 * count
-        o += count
+    sixes, fours = _cut(outputs)
+    turned_tiles(sixes, fours, z, z_row, x, x_row, samples, to, 64, mode)
 
 
 @kernel

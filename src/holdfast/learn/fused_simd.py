@@ -111,6 +111,23 @@ def _splat(builder: Any, scalar: Any) -> Any:
     return builder.shuffle_vector(one, ir.Constant(_VEC, ir.Undefined), zero)
 
 
+def _plus(builder: Any, at: Any, stride: Any, times: int = 1) -> Any:
+    """The address that is `times` strides (an LLVM value or a number of bytes) behind `at`."""
+    if isinstance(stride, int):
+        stride = ir.Constant(at.type, stride)
+    return builder.add(at, builder.mul(stride, ir.Constant(at.type, times)))
+
+
+def _load(builder: Any, at: Any) -> Any:
+    value = builder.load(builder.inttoptr(at, _VEC.as_pointer()))
+    value.align = 4
+    return value
+
+
+def _peek(builder: Any, at: Any) -> Any:
+    return builder.load(builder.inttoptr(at, _F32.as_pointer()))
+
+
 def _horizontal(builder: Any, v: Any, combine: Callable[[Any, Any], Any]) -> Any:
     """Reduce the lanes in a fixed tree: (0,4) (1,5) (2,6) (3,7), then (0,2) (1,3), then (0,1)."""
     for step in (4, 2, 1):
@@ -136,9 +153,7 @@ def load(typing: Any, at: Any) -> Any:
     """The eight floats at byte address `at`."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        value = builder.load(builder.inttoptr(args[0], _VEC.as_pointer()))
-        value.align = 4
-        return value
+        return _load(builder, args[0])
 
     return float8(types.int64), emit
 
@@ -159,7 +174,7 @@ def peek(typing: Any, at: Any) -> Any:
     """The float32 at byte address `at`."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], _F32.as_pointer()))
+        return _peek(builder, args[0])
 
     return types.float32(types.int64), emit
 
@@ -218,7 +233,7 @@ def splat(typing: Any, at: Any) -> Any:
     """The float32 at byte address `at`, in all lanes."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _splat(builder, builder.load(builder.inttoptr(args[0], _F32.as_pointer())))
+        return _splat(builder, _peek(builder, args[0]))
 
     return float8(types.int64), emit
 
@@ -286,6 +301,87 @@ def total(typing: Any, a: Any) -> Any:
         return _horizontal(builder, args[0], builder.fadd)
 
     return types.float32(float8), emit
+
+
+def _step(
+    builder: Any, a: Any, a_row: Any, b: Any, places: list[Any], combine: Callable[..., Any]
+) -> None:
+    """Emit one step of a tile: combine the product of each row's A and 16 columns of B with what is in `places`."""
+    vectors = [_load(builder, _plus(builder, b, 32 * j)) for j in range(2)]
+    for r in range(len(places) // 2):
+        s = _splat(builder, _peek(builder, _plus(builder, a, a_row, r)))
+        for place, v in zip(places[2 * r : 2 * r + 2], vectors, strict=True):
+            builder.store(combine(s, v, place), place)
+
+
+def _steps(builder: Any, strides: Any, depth: Any, a: Any, b: Any, places: list[Any]) -> Any:
+    """Emit `depth` steps of a tile, four at a time; return the tuple of its sums."""
+    a_row, a_k, b_k = strides
+    at, to = (cgutils.alloca_once_value(builder, v) for v in (a, b))
+    four = ir.Constant(depth.type, 4)
+    for count, steps in ((builder.sdiv(depth, four), 4), (builder.srem(depth, four), 1)):
+        with cgutils.for_range(builder, count):
+            x, y = builder.load(at), builder.load(to)
+            for k in range(steps):
+                _step(
+                    builder, _plus(builder, x, a_k, k), a_row, _plus(builder, y, b_k, k), places,
+                    lambda s, v, place: _fma(builder, s, v, builder.load(place)),
+                )  # fmt: skip
+            builder.store(_plus(builder, x, a_k, steps), at)
+            builder.store(_plus(builder, y, b_k, steps), to)
+    return cgutils.pack_array(builder, [builder.load(place) for place in places])
+
+
+@vector_op
+def add_products(
+    typing: Any, depth: Any, a: Any, a_row: Any, a_k: Any, b: Any, b_k: Any, sums: Any
+) -> Any:
+    """Return the `sums` of a tile, a tuple of two vectors a row, after `depth` more products.
+
+    sum[r] += A[r, k] * B[k, 16 columns], where A[r, k] is at a + r * a_row + k * a_k and B[k] at b + k * b_k.
+
+    A core that shares its front end with another's load runs out of instructions first. Two of the strides should therefore
+    be constants where this is called: addresses then take no instructions of their own.
+    """
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        depth, a, a_row, a_k, b, b_k, sums = args
+        places = [
+            cgutils.alloca_once_value(builder, v) for v in cgutils.unpack_tuple(builder, sums)
+        ]
+        return _steps(builder, (a_row, a_k, b_k), depth, a, b, places)
+
+    return sums(*[types.int64] * 6, sums), emit
+
+
+def _products(name: str, rows: int) -> Any:
+    def typed(typing: Any, depth: Any, a: Any, a_row: Any, a_k: Any, b: Any, b_k: Any) -> Any:
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            depth, a, a_row, a_k, b, b_k = args
+            places = [cgutils.alloca_once(builder, _VEC) for _ in range(2 * rows)]
+            one, none = ir.Constant(depth.type, 1), ir.Constant(depth.type, 0)
+            some = builder.icmp_signed(">", depth, none)
+            with builder.if_else(some) as (then, otherwise):
+                with then:
+                    _step(builder, a, a_row, b, places, lambda s, v, _: builder.fmul(s, v))
+                with otherwise:
+                    for place in places:
+                        builder.store(_constant(0.0), place)
+            # The first step was made above, if there was one to make.
+            made = builder.select(some, one, none)
+            return _steps(
+                builder, (a_row, a_k, b_k), builder.sub(depth, made), _plus(builder, a, a_k),
+                _plus(builder, b, b_k), places,
+            )  # fmt: skip
+
+        return types.UniTuple(float8, 2 * rows)(*[types.int64] * 6), emit
+
+    typed.__name__ = name
+    return vector_op(typed)
+
+
+products6, products4 = _products("products6", 6), _products("products4", 4)
+"""`add_products` to no sums, of six rows and of four."""
 
 
 # x * P(x^2) / Q(x^2), fitted for the least relative error on [-7.9, 7.9]; beyond, tanh is 1 - 3e-7. Scaled so that Q

@@ -26,6 +26,8 @@ from holdfast.learn.fused_simd import (
     peek,
     poke,
     prefetch,
+    products4,
+    products6,
     splat,
     store,
     tanh,
@@ -48,14 +50,12 @@ ONE = np.float32(1.0)
 
 @kernel
 def finish(v, at, bias, mode):
-    """Store one finished vector at `at` as `mode` (not TANH: see `_tanh_rows`) says."""
+    """Store one finished vector at `at` as `mode` (not TANH or RELU: see `activate`) says."""
     if mode == TANH_SLOPE:
         h = load(at)
         store(at, v - v * (h * h))
     elif mode == LINEAR:
         store(at, v + load(bias))
-    elif mode == RELU:
-        store(at, upper_of(v + load(bias), fill(ZERO)))
     elif mode == RELU_SLOPE:
         store(at, where_less(fill(ZERO), load(at), v, fill(ZERO)))
     elif mode == ADD:
@@ -67,14 +67,17 @@ def finish(v, at, bias, mode):
 
 
 @kernel
-def _tanh_rows(at, row, columns):
-    """Replace six rows by their hyperbolic tangents.
+def activate(at, row, rows, columns, mode):
+    """Replace what LINEAR has left by its activations, if `mode` is TANH or RELU.
 
     In a loop of its own, because inside a tile the accumulators leave no registers to overlap them in.
     """
-    for r in range(ROWS):
-        for k in range(at + r * row, at + r * row + 4 * columns, 32):
-            store(k, tanh(load(k)))
+    for r in range(at, at + rows * row, row):
+        for k in range(r, r + 4 * columns, 32):
+            if mode == TANH:
+                store(k, tanh(load(k)))
+            elif mode == RELU:
+                store(k, upper_of(load(k), fill(ZERO)))
 
 
 @kernel
@@ -85,123 +88,42 @@ def finish_row(x, y, at, bias, mode):
 
 
 @kernel(inline=True)
-def _step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5):
-    """Add what one k gives six rows of 16 columns."""
-    p, q = load(b), load(b + 32)
-    s = splat(a)
-    x0, y0 = fma(s, p, x0), fma(s, q, y0)
-    s = splat(a + a_row)
-    x1, y1 = fma(s, p, x1), fma(s, q, y1)
-    s = splat(a + 2 * a_row)
-    x2, y2 = fma(s, p, x2), fma(s, q, y2)
-    s = splat(a + 3 * a_row)
-    x3, y3 = fma(s, p, x3), fma(s, q, y3)
-    s = splat(a + 4 * a_row)
-    x4, y4 = fma(s, p, x4), fma(s, q, y4)
-    s = splat(a + 5 * a_row)
-    x5, y5 = fma(s, p, x5), fma(s, q, y5)
-    return x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5
+def _end6(a, a_row, b, t, c, c_row, bias, mode):
+    """Make the last product of six rows and finish them, row by row.
 
-
-@kernel(inline=True)
-def _step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3):
-    """Add what one k gives four rows of 16 columns."""
-    p, q = load(b), load(b + 32)
-    s = splat(a)
-    x0, y0 = fma(s, p, x0), fma(s, q, y0)
-    s = splat(a + a_row)
-    x1, y1 = fma(s, p, x1), fma(s, q, y1)
-    s = splat(a + 2 * a_row)
-    x2, y2 = fma(s, p, x2), fma(s, q, y2)
-    s = splat(a + 3 * a_row)
-    x3, y3 = fma(s, p, x3), fma(s, q, y3)
-    return x0, x1, x2, x3, y0, y1, y2, y3
-
-
-@kernel(inline=True)
-def add6(depth, a, a_row, a_k, b, b_k, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5):
-    """Return the sums of six rows of 16 columns, x the left eight and y the right, after `depth` more products.
-
-    Two at a time, because a core that shares its front end with another's load runs out of instructions first.
+    Row by row, because stores that come all at once hold up the products of the next tile.
     """
-    for _ in range(depth // 2):
-        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-            _step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-        )  # fmt: skip
-        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-            _step6(a + a_k, a_row, b + b_k, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-        )  # fmt: skip
-        a += 2 * a_k
-        b += 2 * b_k
-    if depth % 2:
-        x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-            _step6(a, a_row, b, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-        )  # fmt: skip
-    return x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5
+    p, q = load(b), load(b + 32)
+    s = splat(a)
+    finish_row(fma(s, p, t[0]), fma(s, q, t[1]), c, bias, mode)
+    s = splat(a + a_row)
+    finish_row(fma(s, p, t[2]), fma(s, q, t[3]), c + c_row, bias, mode)
+    s = splat(a + 2 * a_row)
+    finish_row(fma(s, p, t[4]), fma(s, q, t[5]), c + 2 * c_row, bias, mode)
+    s = splat(a + 3 * a_row)
+    finish_row(fma(s, p, t[6]), fma(s, q, t[7]), c + 3 * c_row, bias, mode)
+    s = splat(a + 4 * a_row)
+    finish_row(fma(s, p, t[8]), fma(s, q, t[9]), c + 4 * c_row, bias, mode)
+    s = splat(a + 5 * a_row)
+    finish_row(fma(s, p, t[10]), fma(s, q, t[11]), c + 5 * c_row, bias, mode)
 
 
 @kernel(inline=True)
-def add4(depth, a, a_row, a_k, b, b_k, x0, x1, x2, x3, y0, y1, y2, y3):
-    """`add6` for four rows."""
-    for _ in range(depth // 2):
-        x0, x1, x2, x3, y0, y1, y2, y3 = (
-            _step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3)
-        )  # fmt: skip
-        x0, x1, x2, x3, y0, y1, y2, y3 = (
-            _step4(a + a_k, a_row, b + b_k, x0, x1, x2, x3, y0, y1, y2, y3)
-        )  # fmt: skip
-        a += 2 * a_k
-        b += 2 * b_k
-    if depth % 2:
-        x0, x1, x2, x3, y0, y1, y2, y3 = (
-            _step4(a, a_row, b, x0, x1, x2, x3, y0, y1, y2, y3)
-        )  # fmt: skip
-    return x0, x1, x2, x3, y0, y1, y2, y3
+def _end4(a, a_row, b, t, c, c_row, bias, mode):
+    """`_end6` for four rows."""
+    p, q = load(b), load(b + 32)
+    s = splat(a)
+    finish_row(fma(s, p, t[0]), fma(s, q, t[1]), c, bias, mode)
+    s = splat(a + a_row)
+    finish_row(fma(s, p, t[2]), fma(s, q, t[3]), c + c_row, bias, mode)
+    s = splat(a + 2 * a_row)
+    finish_row(fma(s, p, t[4]), fma(s, q, t[5]), c + 2 * c_row, bias, mode)
+    s = splat(a + 3 * a_row)
+    finish_row(fma(s, p, t[6]), fma(s, q, t[7]), c + 3 * c_row, bias, mode)
 
 
-@kernel
-def _tile16(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
-    """Finish the 6 x 16 tile at `c`."""
-    zero = fill(ZERO)
-    x0 = x1 = x2 = x3 = x4 = x5 = zero
-    y0 = y1 = y2 = y3 = y4 = y5 = zero
-    x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5 = (
-        add6(depth, a, a_row, a_k, b, b_k, x0, x1, x2, x3, x4, x5, y0, y1, y2, y3, y4, y5)
-    )  # fmt: skip
-    finish_row(x0, y0, c, bias, mode)
-    finish_row(x1, y1, c + c_row, bias, mode)
-    finish_row(x2, y2, c + 2 * c_row, bias, mode)
-    finish_row(x3, y3, c + 3 * c_row, bias, mode)
-    finish_row(x4, y4, c + 4 * c_row, bias, mode)
-    finish_row(x5, y5, c + 5 * c_row, bias, mode)
-
-
-@kernel
-def _tile4(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
-    """Finish the 4 x 16 tile at `c`: what six rows leave over of 16, 64 or 256 rows."""
-    zero = fill(ZERO)
-    x0 = x1 = x2 = x3 = zero
-    y0 = y1 = y2 = y3 = zero
-    x0, x1, x2, x3, y0, y1, y2, y3 = (
-        add4(depth, a, a_row, a_k, b, b_k, x0, x1, x2, x3, y0, y1, y2, y3)
-    )  # fmt: skip
-    finish_row(x0, y0, c, bias, mode)
-    finish_row(x1, y1, c + c_row, bias, mode)
-    finish_row(x2, y2, c + 2 * c_row, bias, mode)
-    finish_row(x3, y3, c + 3 * c_row, bias, mode)
-
-
-@kernel
-def tile(left, a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
-    """Finish the tile at `c`: 16 columns of six rows, or of four if no more are `left`."""
-    if left <= 4:
-        _tile4(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode)
-    else:
-        _tile16(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode)
-
-
-@kernel
-def _tile8(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
+@kernel(inline=True)
+def _eight(depth, a, a_row, a_k, b, b_k, c, c_row, bias, mode):
     """Finish the 6 x 8 tile at `c`; odd and even k have accumulators of their own, to hide latency."""
     zero = fill(ZERO)
     x0 = x1 = x2 = x3 = x4 = x5 = zero
@@ -232,6 +154,76 @@ def _tile8(a, a_row, a_k, b, b_k, depth, c, c_row, bias, mode):
 
 
 @kernel
+def _tiles(sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
+    """Finish 16 columns of a product with packed columns at `c`: tiles of six rows, then tiles of four."""
+    last = depth - 1
+    e = b + 64 * last
+    for _ in range(sixes):
+        t = products6(last, a, a_row, 4, b, 64)
+        if mode == LINEAR:
+            _end6(a + 4 * last, a_row, e, t, c, c_row, bias, LINEAR)
+        elif mode == TANH_SLOPE:
+            _end6(a + 4 * last, a_row, e, t, c, c_row, bias, TANH_SLOPE)
+        else:
+            _end6(a + 4 * last, a_row, e, t, c, c_row, bias, RELU_SLOPE)
+        a += 6 * a_row
+        c += 6 * c_row
+    for _ in range(fours):
+        t = products4(last, a, a_row, 4, b, 64)
+        if mode == LINEAR:
+            _end4(a + 4 * last, a_row, e, t, c, c_row, bias, LINEAR)
+        elif mode == TANH_SLOPE:
+            _end4(a + 4 * last, a_row, e, t, c, c_row, bias, TANH_SLOPE)
+        else:
+            _end4(a + 4 * last, a_row, e, t, c, c_row, bias, RELU_SLOPE)
+        a += 4 * a_row
+        c += 4 * c_row
+
+
+@kernel
+def turned_tiles(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
+    """Finish 16 columns of a gradient at `g`: tiles of six rows, then tiles of four."""
+    last = samples - 1
+    e = x + x_row * last
+    for _ in range(sixes):
+        # Gradients of a wide layer come from afar: ask for them before they are added to.
+        for ahead in range(12, 18):
+            prefetch(g + ahead * g_row)
+        t = products6(last, z, 4, z_row, x, x_row)
+        if mode == ADD:
+            _end6(z + z_row * last, 4, e, t, g, g_row, 0, ADD)
+        else:
+            _end6(z + z_row * last, 4, e, t, g, g_row, 0, SET)
+        z += 24
+        g += 6 * g_row
+    for _ in range(fours):
+        t = products4(last, z, 4, z_row, x, x_row)
+        if mode == ADD:
+            _end4(z + z_row * last, 4, e, t, g, g_row, 0, ADD)
+        else:
+            _end4(z + z_row * last, 4, e, t, g, g_row, 0, SET)
+        z += 16
+        g += 4 * g_row
+
+
+@kernel
+def _tile8(a, a_row, b, depth, c, c_row, bias, mode):
+    _eight(depth, a, a_row, 4, b, 32, c, c_row, bias, mode)
+
+
+@kernel
+def _turned8(z, z_row, x, x_row, samples, g, g_row, mode):
+    _eight(samples, z, 4, z_row, x, x_row, g, g_row, 0, mode)
+
+
+@kernel
+def _cut(rows):
+    """How many tiles of six rows and of four cover `rows`."""
+    fours = 1 if 0 < rows % ROWS <= 4 else 0
+    return (rows - 4 * fours + ROWS - 1) // ROWS, fours
+
+
+@kernel
 def row_gradient(z, z_row, x, x_row, columns, samples, g, mode):
     """`gradient` of a layer with one output: G[columns] = (or +=) sum of Z[s, 0] * X[s, columns]."""
     for j in range(0, columns, 8):
@@ -252,38 +244,29 @@ def row_gradient(z, z_row, x, x_row, columns, samples, g, mode):
 def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
     """C[rows, columns] = A[rows, depth] @ B for a packed B; `columns` is a multiple of 8.
 
-    Packed: tiles of 16 columns (a last one of 8 if need be), each `[depth, 16]`, one after another.
+    Packed: tiles of 16 columns (a last one of 8 if need be), each `[depth, 16]`, one after another. Such a panel stays in
+    the first-level cache while the rows pass.
     """
     wide = columns // WIDE * WIDE
-    ending = LINEAR if mode == TANH else mode
-    # A panel that fits the first-level cache stays there while the rows pass; a small B stays whole.
-    if depth * columns <= 6144:
-        for r in range(0, rows, ROWS):
-            b = packed
-            for j in range(0, wide, WIDE):
-                tile(rows - r, a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                     bias + 4 * j, ending)  # fmt: skip
-                b += 64 * depth
-            if wide < columns:
-                _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
-                       bias + 4 * wide, ending)  # fmt: skip
-            if mode == TANH:
-                _tanh_rows(c + r * c_row, c_row, columns)
-        return
-    for j in range(0, wide, WIDE):
-        b = packed + 4 * j * depth
-        for r in range(0, rows, ROWS):
-            tile(rows - r, a + r * a_row, a_row, 4, b, 64, depth, c + r * c_row + 4 * j, c_row,
-                 bias + 4 * j, ending)  # fmt: skip
-            if mode == TANH:
-                _tanh_rows(c + r * c_row + 4 * j, c_row, WIDE)
+    ending = LINEAR if mode in (TANH, RELU) else mode
+    sixes, fours = _cut(rows)
+    for j in range(0, 4 * wide, 64):
+        _tiles(sixes, fours, a, a_row, packed + j * depth, depth, c + j, c_row, bias + j, ending)
+        activate(c + j, c_row, rows, WIDE, mode)
     if wide < columns:
-        b = packed + 4 * wide * depth
+        j = 4 * wide
         for r in range(0, rows, ROWS):
-            _tile8(a + r * a_row, a_row, 4, b, 32, depth, c + r * c_row + 4 * wide, c_row,
-                   bias + 4 * wide, ending)  # fmt: skip
-            if mode == TANH:
-                _tanh_rows(c + r * c_row + 4 * wide, c_row, 8)
+            _tile8(
+                a + r * a_row,
+                a_row,
+                packed + j * depth,
+                depth,
+                c + r * c_row + j,
+                c_row,
+                bias + j,
+                ending,
+            )
+        activate(c + j, c_row, rows, 8, mode)
 
 
 @kernel
@@ -351,18 +334,13 @@ def gradient(z, z_row, outputs, x, x_row, columns, samples, g, g_row, mode):
         row_gradient(z, z_row, x, x_row, columns, samples, g, mode)
         return
     wide = columns // WIDE * WIDE
-    for j in range(0, wide, WIDE):
-        for o in range(0, outputs, ROWS):
-            to = g + o * g_row + 4 * j
-            # Gradients of a wide layer come from afar: ask for them before they are added to.
-            for line in range(to, to + ROWS * g_row, g_row):
-                prefetch(line)
-            tile(outputs - o, z + 4 * o, 4, z_row, x + 4 * j, x_row, samples, to, g_row, 0,
-                 mode)  # fmt: skip
+    sixes, fours = _cut(outputs)
+    for j in range(0, 4 * wide, 64):
+        turned_tiles(sixes, fours, z, z_row, x + j, x_row, samples, g + j, g_row, mode)
     if wide < columns:
         for o in range(0, outputs, ROWS):
-            _tile8(z + 4 * o, 4, z_row, x + 4 * wide, x_row, samples, g + o * g_row + 4 * wide,
-                   g_row, 0, mode)  # fmt: skip
+            _turned8(z + 4 * o, z_row, x + 4 * wide, x_row, samples, g + o * g_row + 4 * wide, g_row,
+                     mode)  # fmt: skip
 
 
 @kernel
