@@ -41,16 +41,8 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_simd import (
-    add_products,
-    fill,
-    fma,
-    load,
-    products4,
-    products6,
-    splat,
-    store,
-)
+from holdfast.learn.fused_products import add_products, products4, products6
+from holdfast.learn.fused_simd import fill, fma, load, splat, store
 from holdfast.learn.fused_tiles import (
     LINEAR,
     MINUS,
@@ -250,7 +242,7 @@ def _chain4(
 
 
 @kernel
-def _cut(rows):
+def _cut_evenly(rows):
     """How many tiles of six rows and of four an even number, not 2, comes out even with."""
     fours = rows % 6 // 2 * 2 % 3
     return (rows - 4 * fours) // 6, fours
@@ -259,7 +251,7 @@ def _cut(rows):
 @kernel(inline=True)
 def _line(line, mirror, rows, depth, a, a_row, b, d, d_row, e, p, c, side, c_row, bias, relu):
     """Make 16 columns of one line: of the quarters at `c`, and at `side`."""
-    sixes, fours = _cut(rows)
+    sixes, fours = _cut_evenly(rows)
     size = 64 * rows
     for _ in range(sixes):
         _chain6(line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu)
@@ -328,7 +320,7 @@ def seven_backward(z, z_row, rows, s, s_row, packed, t, depth, columns, x, x_row
 @kernel
 def _add_quarter(z, z_row, outputs, x, x_row, samples, to, mode):
     """Add Z[samples, outputs]' X[samples, 16] to the panel at `to`, whose rows lie one after another."""
-    sixes, fours = _cut(outputs)
+    sixes, fours = _cut_evenly(outputs)
     turned_tiles(sixes, fours, z, z_row, x, x_row, samples, to, 64, mode)
 
 

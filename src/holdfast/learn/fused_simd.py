@@ -29,7 +29,7 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 LANES = 8
 _F32 = ir.FloatType()
 _I32 = ir.IntType(32)
-_VEC = ir.VectorType(_F32, LANES)
+VEC = ir.VectorType(_F32, LANES)
 _IVEC = ir.VectorType(_I32, LANES)
 _CONTRACT = ("contract",)
 
@@ -52,7 +52,7 @@ float8 = Float8()
 @register_model(Float8)
 class _Float8Model(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: Any) -> None:
-        super().__init__(dmm, fe_type, _VEC)
+        super().__init__(dmm, fe_type, VEC)
 
 
 def _operator(op: Callable[..., Any], emit: str) -> None:
@@ -73,8 +73,8 @@ _operator(operator.mul, "fmul")
 _operator(operator.truediv, "fdiv")
 
 
-def _constant(x: float) -> Any:
-    return ir.Constant(_VEC, [ir.Constant(_F32, float(np.float32(x)))] * LANES)
+def emit_constant(x: float) -> Any:
+    return ir.Constant(VEC, [ir.Constant(_F32, float(np.float32(x)))] * LANES)
 
 
 def _int_constant(x: int) -> Any:
@@ -83,12 +83,12 @@ def _int_constant(x: int) -> Any:
 
 def _call(builder: Any, name: str, *args: Any) -> Any:
     """Emit a call of the LLVM intrinsic `name` on float8 values."""
-    kind = ir.FunctionType(_VEC, [_VEC] * len(args))
+    kind = ir.FunctionType(VEC, [VEC] * len(args))
     function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v8f32")
     return builder.call(function, args)
 
 
-def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+def emit_fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return _call(builder, "fmuladd", a, b, c)
 
 
@@ -99,32 +99,27 @@ def _pick(builder: Any, compare: str, a: Any, b: Any) -> Any:
 
 def _poly(builder: Any, x: Any, coefficients: list[float]) -> Any:
     """Horner's scheme, highest power first."""
-    y = _constant(coefficients[0])
+    y = emit_constant(coefficients[0])
     for c in coefficients[1:]:
-        y = _fma(builder, y, x, _constant(c))
+        y = emit_fma(builder, y, x, emit_constant(c))
     return y
 
 
-def _splat(builder: Any, scalar: Any) -> Any:
-    one = builder.insert_element(ir.Constant(_VEC, ir.Undefined), scalar, ir.Constant(_I32, 0))
+def emit_splat(builder: Any, scalar: Any) -> Any:
+    one = builder.insert_element(ir.Constant(VEC, ir.Undefined), scalar, ir.Constant(_I32, 0))
     zero = ir.Constant(_IVEC, [ir.Constant(_I32, 0)] * LANES)
-    return builder.shuffle_vector(one, ir.Constant(_VEC, ir.Undefined), zero)
+    return builder.shuffle_vector(one, ir.Constant(VEC, ir.Undefined), zero)
 
 
-def _plus(builder: Any, at: Any, stride: Any, times: int = 1) -> Any:
-    """The address that is `times` strides (an LLVM value or a number of bytes) behind `at`."""
-    if isinstance(stride, int):
-        stride = ir.Constant(at.type, stride)
-    return builder.add(at, builder.mul(stride, ir.Constant(at.type, times)))
-
-
-def _load(builder: Any, at: Any) -> Any:
-    value = builder.load(builder.inttoptr(at, _VEC.as_pointer()))
+def emit_load(builder: Any, at: Any) -> Any:
+    """The eight floats at an LLVM value that is a byte address."""
+    value = builder.load(builder.inttoptr(at, VEC.as_pointer()))
     value.align = 4
     return value
 
 
-def _peek(builder: Any, at: Any) -> Any:
+def emit_peek(builder: Any, at: Any) -> Any:
+    """The float32 at an LLVM value that is a byte address."""
     return builder.load(builder.inttoptr(at, _F32.as_pointer()))
 
 
@@ -153,7 +148,7 @@ def load(typing: Any, at: Any) -> Any:
     """The eight floats at byte address `at`."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _load(builder, args[0])
+        return emit_load(builder, args[0])
 
     return float8(types.int64), emit
 
@@ -163,7 +158,7 @@ def store(typing: Any, at: Any, v: Any) -> Any:
     """Write eight floats to byte address `at`."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        builder.store(args[1], builder.inttoptr(args[0], _VEC.as_pointer()), align=4)
+        builder.store(args[1], builder.inttoptr(args[0], VEC.as_pointer()), align=4)
         return context.get_dummy_value()
 
     return types.void(types.int64, float8), emit
@@ -174,7 +169,7 @@ def peek(typing: Any, at: Any) -> Any:
     """The float32 at byte address `at`."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _peek(builder, args[0])
+        return emit_peek(builder, args[0])
 
     return types.float32(types.int64), emit
 
@@ -233,7 +228,7 @@ def splat(typing: Any, at: Any) -> Any:
     """The float32 at byte address `at`, in all lanes."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _splat(builder, _peek(builder, args[0]))
+        return emit_splat(builder, emit_peek(builder, args[0]))
 
     return float8(types.int64), emit
 
@@ -243,7 +238,7 @@ def fill(typing: Any, x: Any) -> Any:
     """The float32 `x` in all lanes."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _splat(builder, args[0])
+        return emit_splat(builder, args[0])
 
     return float8(types.float32), emit
 
@@ -253,7 +248,7 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, fused where the machine can."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _fma(builder, *args)
+        return emit_fma(builder, *args)
 
     return float8(float8, float8, float8), emit
 
@@ -303,87 +298,6 @@ def total(typing: Any, a: Any) -> Any:
     return types.float32(float8), emit
 
 
-def _step(
-    builder: Any, a: Any, a_row: Any, b: Any, places: list[Any], combine: Callable[..., Any]
-) -> None:
-    """Emit one step of a tile: combine the product of each row's A and 16 columns of B with what is in `places`."""
-    vectors = [_load(builder, _plus(builder, b, 32 * j)) for j in range(2)]
-    for r in range(len(places) // 2):
-        s = _splat(builder, _peek(builder, _plus(builder, a, a_row, r)))
-        for place, v in zip(places[2 * r : 2 * r + 2], vectors, strict=True):
-            builder.store(combine(s, v, place), place)
-
-
-def _steps(builder: Any, strides: Any, depth: Any, a: Any, b: Any, places: list[Any]) -> Any:
-    """Emit `depth` steps of a tile, four at a time; return the tuple of its sums."""
-    a_row, a_k, b_k = strides
-    at, to = (cgutils.alloca_once_value(builder, v) for v in (a, b))
-    four = ir.Constant(depth.type, 4)
-    for count, steps in ((builder.sdiv(depth, four), 4), (builder.srem(depth, four), 1)):
-        with cgutils.for_range(builder, count):
-            x, y = builder.load(at), builder.load(to)
-            for k in range(steps):
-                _step(
-                    builder, _plus(builder, x, a_k, k), a_row, _plus(builder, y, b_k, k), places,
-                    lambda s, v, place: _fma(builder, s, v, builder.load(place)),
-                )  # fmt: skip
-            builder.store(_plus(builder, x, a_k, steps), at)
-            builder.store(_plus(builder, y, b_k, steps), to)
-    return cgutils.pack_array(builder, [builder.load(place) for place in places])
-
-
-@vector_op
-def add_products(
-    typing: Any, depth: Any, a: Any, a_row: Any, a_k: Any, b: Any, b_k: Any, sums: Any
-) -> Any:
-    """Return the `sums` of a tile, a tuple of two vectors a row, after `depth` more products.
-
-    sum[r] += A[r, k] * B[k, 16 columns], where A[r, k] is at a + r * a_row + k * a_k and B[k] at b + k * b_k.
-
-    A core that shares its front end with another's load runs out of instructions first. Two of the strides should therefore
-    be constants where this is called: addresses then take no instructions of their own.
-    """
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        depth, a, a_row, a_k, b, b_k, sums = args
-        places = [
-            cgutils.alloca_once_value(builder, v) for v in cgutils.unpack_tuple(builder, sums)
-        ]
-        return _steps(builder, (a_row, a_k, b_k), depth, a, b, places)
-
-    return sums(*[types.int64] * 6, sums), emit
-
-
-def _products(name: str, rows: int) -> Any:
-    def typed(typing: Any, depth: Any, a: Any, a_row: Any, a_k: Any, b: Any, b_k: Any) -> Any:
-        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            depth, a, a_row, a_k, b, b_k = args
-            places = [cgutils.alloca_once(builder, _VEC) for _ in range(2 * rows)]
-            one, none = ir.Constant(depth.type, 1), ir.Constant(depth.type, 0)
-            some = builder.icmp_signed(">", depth, none)
-            with builder.if_else(some) as (then, otherwise):
-                with then:
-                    _step(builder, a, a_row, b, places, lambda s, v, _: builder.fmul(s, v))
-                with otherwise:
-                    for place in places:
-                        builder.store(_constant(0.0), place)
-            # The first step was made above, if there was one to make.
-            made = builder.select(some, one, none)
-            return _steps(
-                builder, (a_row, a_k, b_k), builder.sub(depth, made), _plus(builder, a, a_k),
-                _plus(builder, b, b_k), places,
-            )  # fmt: skip
-
-        return types.UniTuple(float8, 2 * rows)(*[types.int64] * 6), emit
-
-    typed.__name__ = name
-    return vector_op(typed)
-
-
-products6, products4 = _products("products6", 6), _products("products4", 4)
-"""`add_products` to no sums, of six rows and of four."""
-
-
 # x * P(x^2) / Q(x^2), fitted for the least relative error on [-7.9, 7.9]; beyond, tanh is 1 - 3e-7. Scaled so that Q
 # begins with 1, which saves a multiplication.
 _TANH_P = [4.626524717e01, 1.187728630e04, 5.189229060e05, 4.011953386e06]
@@ -396,10 +310,10 @@ def tanh(typing: Any, a: Any) -> Any:
     """Hyperbolic tangent, relative error below 5e-7, never beyond +-1; NaN stays NaN."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        limit, x = _constant(_TANH_LIMIT), args[0]
+        limit, x = emit_constant(_TANH_LIMIT), args[0]
         # The bound stands first: a comparison with NaN is false, which picks x itself.
         x = _pick(builder, "<", limit, x)
-        x = _pick(builder, ">", _constant(-_TANH_LIMIT), x)
+        x = _pick(builder, ">", emit_constant(-_TANH_LIMIT), x)
         square = builder.fmul(x, x)
         p = builder.fmul(x, _poly(builder, square, _TANH_P))
         return builder.fdiv(p, _poly(builder, square, _TANH_Q))
@@ -423,20 +337,22 @@ def exp(typing: Any, a: Any) -> Any:
     """Exponential (Cephes), relative error about 1e-7; exactly 0 below -87.3, inf above 88.376; NaN stays NaN."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        low, high = (_constant(x) for x in _EXP_LIMITS)
+        low, high = (emit_constant(x) for x in _EXP_LIMITS)
         x = _pick(builder, ">", low, _pick(builder, "<", high, args[0]))
-        shifted = _fma(builder, x, _constant(1.44269504088896341), _constant(_SHIFT_127))
-        n = builder.fsub(shifted, _constant(_SHIFT_127))
-        r = _fma(builder, n, _constant(-0.693359375), x)
-        r = _fma(builder, n, _constant(2.12194440e-4), r)
-        y = _fma(builder, _poly(builder, r, _EXP_POLY), builder.fmul(r, r), r)
-        y = builder.fadd(y, _constant(1.0))
+        shifted = emit_fma(
+            builder, x, emit_constant(1.44269504088896341), emit_constant(_SHIFT_127)
+        )
+        n = builder.fsub(shifted, emit_constant(_SHIFT_127))
+        r = emit_fma(builder, n, emit_constant(-0.693359375), x)
+        r = emit_fma(builder, n, emit_constant(2.12194440e-4), r)
+        y = emit_fma(builder, _poly(builder, r, _EXP_POLY), builder.fmul(r, r), r)
+        y = builder.fadd(y, emit_constant(1.0))
         exponent = builder.shl(builder.bitcast(shifted, _IVEC), _int_constant(23))
-        y = builder.fmul(y, builder.bitcast(exponent, _VEC))
+        y = builder.fmul(y, builder.bitcast(exponent, VEC))
         small = builder.fcmp_ordered("<", args[0], low)
-        y = builder.select(small, _constant(0.0), y)
+        y = builder.select(small, emit_constant(0.0), y)
         big = builder.fcmp_ordered(">", args[0], high)
-        return builder.select(big, _constant(float("inf")), y)
+        return builder.select(big, emit_constant(float("inf")), y)
 
     return float8(float8), emit
 
@@ -457,14 +373,14 @@ def log(typing: Any, a: Any) -> Any:
         shifted = builder.sub(bits, _int_constant(0x3F3504F3))
         whole = builder.ashr(shifted, _int_constant(23))
         mantissa = builder.sub(bits, builder.shl(whole, _int_constant(23)))
-        n = builder.sitofp(whole, _VEC)
-        x = builder.fsub(builder.bitcast(mantissa, _VEC), _constant(1.0))
+        n = builder.sitofp(whole, VEC)
+        x = builder.fsub(builder.bitcast(mantissa, VEC), emit_constant(1.0))
         square = builder.fmul(x, x)
         y = builder.fmul(builder.fmul(_poly(builder, x, _LOG_POLY), x), square)
-        y = _fma(builder, n, _constant(-2.12194440e-4), y)
-        y = _fma(builder, square, _constant(-0.5), y)
+        y = emit_fma(builder, n, emit_constant(-2.12194440e-4), y)
+        y = emit_fma(builder, square, emit_constant(-0.5), y)
         y = builder.fadd(x, y)
-        y = _fma(builder, n, _constant(0.693359375), y)
+        y = emit_fma(builder, n, emit_constant(0.693359375), y)
         nan = builder.fcmp_unordered("uno", args[0], args[0])
         return builder.select(nan, args[0], y)
 

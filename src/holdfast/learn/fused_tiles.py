@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
+from holdfast.learn.fused_products import products4, products6
 from holdfast.learn.fused_simd import (
     fill,
     fma,
@@ -26,8 +27,6 @@ from holdfast.learn.fused_simd import (
     peek,
     poke,
     prefetch,
-    products4,
-    products6,
     splat,
     store,
     tanh,
