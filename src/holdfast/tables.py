@@ -63,7 +63,7 @@ def unknown_key(where: str, key: str, known: list[str]) -> str:
     place = f" in [{where}]" if where else ""
     return (
         f"Unknown key '{key}'{place}.{nearest(key, known)} "
-        f"Known keys{place}: {', '.join(sorted(known))}."
+        f"Known keys{place}: {', '.join(sorted(set(known)))}."
     )
 
 

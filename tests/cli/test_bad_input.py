@@ -52,7 +52,7 @@ def number():
 CASES: list[tuple[list[str], int, str]] = [
     (["tarin"], 2, "Did you mean 'train'"),
     (["train"], 2, "What shall be trained"),
-    (["train", "shaol"], 2, "neither a world"),
+    (["train", "shaol"], 2, "Did you mean 'shoal'?"),
     (["train", "nowhere.toml"], 2, "is not there"),
     (["train", "shoal", "--updatse", "3"], 2, "Did you mean 'updates'"),
     (["train", "shoal", "--updates", "-5"], 2, "run.updates = '-5'"),

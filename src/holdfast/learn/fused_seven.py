@@ -41,8 +41,8 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_products import add_products, products4, products6
-from holdfast.learn.fused_simd import fill, fma, load, splat, store
+from holdfast.learn.fused_products import add_products, each_row, products
+from holdfast.learn.fused_simd import fill, load, store
 from holdfast.learn.fused_tiles import (
     LINEAR,
     MINUS,
@@ -140,7 +140,7 @@ def _put(mirror, x, y, at, bias, relu):
 
 
 @kernel
-def _turn(line, mirror, x, y, p, size, side, bias, relu):
+def _turn(x, y, p, side, line, mirror, size, bias, relu):
     """Do with a row what is to be done between the two products of a line; return what the second is added to.
 
     p, u and v are kept `size` bytes apart. The third line ends here.
@@ -161,84 +161,41 @@ def _turn(line, mirror, x, y, p, size, side, bias, relu):
 
 
 @kernel
-def _end(line, mirror, x, y, p, size, at, bias, relu):
+def _end(x, y, v, at, line, mirror, bias, relu):
     """Do with a row what is to be done behind the second product of a line."""
     if line == 1:
-        finish_row(x, y, p + 2 * size, 0, MINUS if mirror else SET)
+        finish_row(x, y, v, 0, MINUS if mirror else SET)
     else:
         _put(mirror, x, y, at, bias, relu)
 
 
 @kernel(inline=True)
-def _chain6(
-    line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu
+def _strip(
+    rows, count, line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu
 ):  # fmt: skip
-    """Make one tile of a line: the sums of A B, what `_turn` makes of them and, with D E added, what `_end` makes of that."""
+    """Make `count` tiles of `rows` rows, one below the other: A B, what `_turn` makes of it and, with D E added, `_end`."""
     last = depth - 1
-    t = products6(last, a, a_row, 4, b, 64)
-    a += 4 * last
-    f, g = load(b + 64 * last), load(b + 64 * last + 32)
-    s = splat(a)
-    x0, y0 = _turn(line, mirror, fma(s, f, t[0]), fma(s, g, t[1]), p, size, side, bias, relu)
-    s = splat(a + a_row)
-    x1, y1 = _turn(line, mirror, fma(s, f, t[2]), fma(s, g, t[3]), p + 64, size, side + c_row, bias, relu)  # fmt: skip
-    s = splat(a + 2 * a_row)
-    x2, y2 = _turn(line, mirror, fma(s, f, t[4]), fma(s, g, t[5]), p + 128, size, side + 2 * c_row, bias, relu)  # fmt: skip
-    s = splat(a + 3 * a_row)
-    x3, y3 = _turn(line, mirror, fma(s, f, t[6]), fma(s, g, t[7]), p + 192, size, side + 3 * c_row, bias, relu)  # fmt: skip
-    s = splat(a + 4 * a_row)
-    x4, y4 = _turn(line, mirror, fma(s, f, t[8]), fma(s, g, t[9]), p + 256, size, side + 4 * c_row, bias, relu)  # fmt: skip
-    s = splat(a + 5 * a_row)
-    x5, y5 = _turn(line, mirror, fma(s, f, t[10]), fma(s, g, t[11]), p + 320, size, side + 5 * c_row, bias, relu)  # fmt: skip
-    if line == 2:
-        return
-    t = add_products(last, d, d_row, 4, e, 64, (x0, y0, x1, y1, x2, y2, x3, y3, x4, y4, x5, y5))
-    d += 4 * last
-    f, g = load(e + 64 * last), load(e + 64 * last + 32)
-    s = splat(d)
-    _end(line, mirror, fma(s, f, t[0]), fma(s, g, t[1]), p, size, c, bias, relu)
-    s = splat(d + d_row)
-    _end(line, mirror, fma(s, f, t[2]), fma(s, g, t[3]), p + 64, size, c + c_row, bias, relu)
-    s = splat(d + 2 * d_row)
-    _end(line, mirror, fma(s, f, t[4]), fma(s, g, t[5]), p + 128, size, c + 2 * c_row, bias, relu)
-    s = splat(d + 3 * d_row)
-    _end(line, mirror, fma(s, f, t[6]), fma(s, g, t[7]), p + 192, size, c + 3 * c_row, bias, relu)
-    s = splat(d + 4 * d_row)
-    _end(line, mirror, fma(s, f, t[8]), fma(s, g, t[9]), p + 256, size, c + 4 * c_row, bias, relu)
-    s = splat(d + 5 * d_row)
-    _end(line, mirror, fma(s, f, t[10]), fma(s, g, t[11]), p + 320, size, c + 5 * c_row, bias, relu)
-
-
-@kernel(inline=True)
-def _chain4(
-    line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu
-):  # fmt: skip
-    """`_chain6` for four rows."""
-    last = depth - 1
-    t = products4(last, a, a_row, 4, b, 64)
-    a += 4 * last
-    f, g = load(b + 64 * last), load(b + 64 * last + 32)
-    s = splat(a)
-    x0, y0 = _turn(line, mirror, fma(s, f, t[0]), fma(s, g, t[1]), p, size, side, bias, relu)
-    s = splat(a + a_row)
-    x1, y1 = _turn(line, mirror, fma(s, f, t[2]), fma(s, g, t[3]), p + 64, size, side + c_row, bias, relu)  # fmt: skip
-    s = splat(a + 2 * a_row)
-    x2, y2 = _turn(line, mirror, fma(s, f, t[4]), fma(s, g, t[5]), p + 128, size, side + 2 * c_row, bias, relu)  # fmt: skip
-    s = splat(a + 3 * a_row)
-    x3, y3 = _turn(line, mirror, fma(s, f, t[6]), fma(s, g, t[7]), p + 192, size, side + 3 * c_row, bias, relu)  # fmt: skip
-    if line == 2:
-        return
-    t = add_products(last, d, d_row, 4, e, 64, (x0, y0, x1, y1, x2, y2, x3, y3))
-    d += 4 * last
-    f, g = load(e + 64 * last), load(e + 64 * last + 32)
-    s = splat(d)
-    _end(line, mirror, fma(s, f, t[0]), fma(s, g, t[1]), p, size, c, bias, relu)
-    s = splat(d + d_row)
-    _end(line, mirror, fma(s, f, t[2]), fma(s, g, t[3]), p + 64, size, c + c_row, bias, relu)
-    s = splat(d + 2 * d_row)
-    _end(line, mirror, fma(s, f, t[4]), fma(s, g, t[5]), p + 128, size, c + 2 * c_row, bias, relu)
-    s = splat(d + 3 * d_row)
-    _end(line, mirror, fma(s, f, t[6]), fma(s, g, t[7]), p + 192, size, c + 3 * c_row, bias, relu)
+    f, g = b + 64 * last, e + 64 * last
+    for _ in range(count):
+        t = products(rows, last, a, a_row, 4, b, 64)
+        t = each_row(
+            _turn,
+            a + 4 * last,
+            a_row,
+            f,
+            t,
+            (p, side),
+            (64, c_row),
+            (line, mirror, size, bias, relu),
+        )
+        if line != 2:
+            t = add_products(last, d, d_row, 4, e, 64, t)
+            v = p + 2 * size
+            each_row(
+                _end, d + 4 * last, d_row, g, t, (v, c), (64, c_row), (line, mirror, bias, relu)
+            )
+        a, d, p = a + rows * a_row, d + rows * d_row, p + 64 * rows
+        c, side = c + rows * c_row, side + rows * c_row
 
 
 @kernel
@@ -252,15 +209,15 @@ def _cut_evenly(rows):
 def _line(line, mirror, rows, depth, a, a_row, b, d, d_row, e, p, c, side, c_row, bias, relu):
     """Make 16 columns of one line: of the quarters at `c`, and at `side`."""
     sixes, fours = _cut_evenly(rows)
-    size = 64 * rows
-    for _ in range(sixes):
-        _chain6(line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu)
-        a, d, p = a + 6 * a_row, d + 6 * d_row, p + 384
-        c, side = c + 6 * c_row, side + 6 * c_row
-    for _ in range(fours):
-        _chain4(line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu)
-        a, d, p = a + 4 * a_row, d + 4 * d_row, p + 256
-        c, side = c + 4 * c_row, side + 4 * c_row
+    size, done = 64 * rows, 6 * sixes
+    _strip(
+        6, sixes, line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu
+    )
+    a, d, p = a + done * a_row, d + done * d_row, p + 64 * done
+    c, side = c + done * c_row, side + done * c_row
+    _strip(
+        4, fours, line, mirror, depth, a, a_row, b, d, d_row, e, p, size, c, side, c_row, bias, relu
+    )
 
 
 @kernel

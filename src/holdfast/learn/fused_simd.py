@@ -39,6 +39,11 @@ def vector_op(function: Any) -> Any:
     return intrinsic(function)
 
 
+def literal_op(function: Any) -> Any:
+    """`vector_op` that is told the values of arguments that are constants."""
+    return intrinsic(prefer_literal=True)(function)
+
+
 class Float8(types.Type):
     """The Numba type of eight float32 lanes."""
 

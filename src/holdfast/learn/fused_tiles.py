@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_products import products4, products6
+from holdfast.learn.fused_products import each_row, products
 from holdfast.learn.fused_simd import (
     fill,
     fma,
@@ -87,41 +87,6 @@ def finish_row(x, y, at, bias, mode):
 
 
 @kernel(inline=True)
-def _end6(a, a_row, b, t, c, c_row, bias, mode):
-    """Make the last product of six rows and finish them, row by row.
-
-    Row by row, because stores that come all at once hold up the products of the next tile.
-    """
-    p, q = load(b), load(b + 32)
-    s = splat(a)
-    finish_row(fma(s, p, t[0]), fma(s, q, t[1]), c, bias, mode)
-    s = splat(a + a_row)
-    finish_row(fma(s, p, t[2]), fma(s, q, t[3]), c + c_row, bias, mode)
-    s = splat(a + 2 * a_row)
-    finish_row(fma(s, p, t[4]), fma(s, q, t[5]), c + 2 * c_row, bias, mode)
-    s = splat(a + 3 * a_row)
-    finish_row(fma(s, p, t[6]), fma(s, q, t[7]), c + 3 * c_row, bias, mode)
-    s = splat(a + 4 * a_row)
-    finish_row(fma(s, p, t[8]), fma(s, q, t[9]), c + 4 * c_row, bias, mode)
-    s = splat(a + 5 * a_row)
-    finish_row(fma(s, p, t[10]), fma(s, q, t[11]), c + 5 * c_row, bias, mode)
-
-
-@kernel(inline=True)
-def _end4(a, a_row, b, t, c, c_row, bias, mode):
-    """`_end6` for four rows."""
-    p, q = load(b), load(b + 32)
-    s = splat(a)
-    finish_row(fma(s, p, t[0]), fma(s, q, t[1]), c, bias, mode)
-    s = splat(a + a_row)
-    finish_row(fma(s, p, t[2]), fma(s, q, t[3]), c + c_row, bias, mode)
-    s = splat(a + 2 * a_row)
-    finish_row(fma(s, p, t[4]), fma(s, q, t[5]), c + 2 * c_row, bias, mode)
-    s = splat(a + 3 * a_row)
-    finish_row(fma(s, p, t[6]), fma(s, q, t[7]), c + 3 * c_row, bias, mode)
-
-
-@kernel(inline=True)
 def _eight(depth, a, a_row, a_k, b, b_k, c, c_row, bias, mode):
     """Finish the 6 x 8 tile at `c`; odd and even k have accumulators of their own, to hide latency."""
     zero = fill(ZERO)
@@ -152,57 +117,55 @@ def _eight(depth, a, a_row, a_k, b, b_k, c, c_row, bias, mode):
     finish(x5 + y5, c + 5 * c_row, bias, mode)
 
 
+@kernel(inline=True)
+def _strip(rows, count, a, a_row, b, depth, c, c_row, bias, mode):
+    """Finish `count` tiles of `rows` rows, one below the other, of a product with packed columns."""
+    last = depth - 1
+    e = b + 64 * last
+    for _ in range(count):
+        t = products(rows, last, a, a_row, 4, b, 64)
+        if mode == LINEAR:
+            each_row(finish_row, a + 4 * last, a_row, e, t, (c,), (c_row,), (bias, LINEAR))
+        elif mode == TANH_SLOPE:
+            each_row(finish_row, a + 4 * last, a_row, e, t, (c,), (c_row,), (bias, TANH_SLOPE))
+        else:
+            each_row(finish_row, a + 4 * last, a_row, e, t, (c,), (c_row,), (bias, RELU_SLOPE))
+        a += rows * a_row
+        c += rows * c_row
+
+
 @kernel
 def _tiles(sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
     """Finish 16 columns of a product with packed columns at `c`: tiles of six rows, then tiles of four."""
-    last = depth - 1
-    e = b + 64 * last
-    for _ in range(sixes):
-        t = products6(last, a, a_row, 4, b, 64)
-        if mode == LINEAR:
-            _end6(a + 4 * last, a_row, e, t, c, c_row, bias, LINEAR)
-        elif mode == TANH_SLOPE:
-            _end6(a + 4 * last, a_row, e, t, c, c_row, bias, TANH_SLOPE)
+    _strip(6, sixes, a, a_row, b, depth, c, c_row, bias, mode)
+    a, c = a + 6 * sixes * a_row, c + 6 * sixes * c_row
+    _strip(4, fours, a, a_row, b, depth, c, c_row, bias, mode)
+
+
+@kernel(inline=True)
+def _turned_strip(rows, count, z, z_row, x, x_row, samples, g, g_row, mode):
+    """Finish `count` tiles of `rows` rows, one below the other, of a gradient."""
+    last = samples - 1
+    e = x + x_row * last
+    for _ in range(count):
+        # Gradients of a wide layer come from afar: ask for them before they are added to.
+        for ahead in range(2 * rows, 3 * rows):
+            prefetch(g + ahead * g_row)
+        t = products(rows, last, z, 4, z_row, x, x_row)
+        if mode == ADD:
+            each_row(finish_row, z + z_row * last, 4, e, t, (g,), (g_row,), (0, ADD))
         else:
-            _end6(a + 4 * last, a_row, e, t, c, c_row, bias, RELU_SLOPE)
-        a += 6 * a_row
-        c += 6 * c_row
-    for _ in range(fours):
-        t = products4(last, a, a_row, 4, b, 64)
-        if mode == LINEAR:
-            _end4(a + 4 * last, a_row, e, t, c, c_row, bias, LINEAR)
-        elif mode == TANH_SLOPE:
-            _end4(a + 4 * last, a_row, e, t, c, c_row, bias, TANH_SLOPE)
-        else:
-            _end4(a + 4 * last, a_row, e, t, c, c_row, bias, RELU_SLOPE)
-        a += 4 * a_row
-        c += 4 * c_row
+            each_row(finish_row, z + z_row * last, 4, e, t, (g,), (g_row,), (0, SET))
+        z += 4 * rows
+        g += rows * g_row
 
 
 @kernel
 def turned_tiles(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
     """Finish 16 columns of a gradient at `g`: tiles of six rows, then tiles of four."""
-    last = samples - 1
-    e = x + x_row * last
-    for _ in range(sixes):
-        # Gradients of a wide layer come from afar: ask for them before they are added to.
-        for ahead in range(12, 18):
-            prefetch(g + ahead * g_row)
-        t = products6(last, z, 4, z_row, x, x_row)
-        if mode == ADD:
-            _end6(z + z_row * last, 4, e, t, g, g_row, 0, ADD)
-        else:
-            _end6(z + z_row * last, 4, e, t, g, g_row, 0, SET)
-        z += 24
-        g += 6 * g_row
-    for _ in range(fours):
-        t = products4(last, z, 4, z_row, x, x_row)
-        if mode == ADD:
-            _end4(z + z_row * last, 4, e, t, g, g_row, 0, ADD)
-        else:
-            _end4(z + z_row * last, 4, e, t, g, g_row, 0, SET)
-        z += 16
-        g += 4 * g_row
+    _turned_strip(6, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
+    z, g = z + 24 * sixes, g + 6 * sixes * g_row
+    _turned_strip(4, fours, z, z_row, x, x_row, samples, g, g_row, mode)
 
 
 @kernel

@@ -14,6 +14,7 @@ import gymnasium as gym
 
 from holdfast.errors import ConfigError, nearest
 from holdfast.records import Array
+from holdfast.worlds import OURS
 
 Stepped = tuple[list[Any], list[float], list[bool], list[bool], bool]
 """Observations, rewards, terminations, truncations a slot, and whether the game is over."""
@@ -127,8 +128,8 @@ def make_game(name: str) -> Callable[[], Game]:
         return _from_function(name)
     if name not in gym.registry:
         raise ConfigError(
-            f"'{name}' is neither a world of Holdfast (shoal, pursuit) nor a registered Gymnasium id nor "
-            f"'module:function'.{nearest(name, gym.registry)} "
+            f"'{name}' is neither a world of Holdfast ({', '.join(OURS)}) nor a registered Gymnasium id nor "
+            f"'module:function'.{nearest(name, [*OURS, *gym.registry])} "
             "Type for example: holdfast train CartPole-v1"
         )
 
