@@ -239,8 +239,8 @@ def row(name: str, found: Sequence[Record], change: float | str, half: float) ->
 
 
 def spread(values: Sequence[float]) -> str:
-    """Return a mean, with its interval from three seeds on: two say next to nothing about their spread."""
-    low, high = interval(values)
+    """Return the mean of shares, with its interval from three seeds on: two say next to nothing about their spread."""
+    low, high = np.clip(interval(values), 0.0, 1.0)
     mean = f"{np.mean(values):.3f}"
     return mean if len(values) < 3 else f"{mean} [{low:.3f}, {high:.3f}]"
 
