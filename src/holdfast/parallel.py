@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+
+WORTH_S = 0.001
+"""Seconds of work from which threads take part: to wake one and wait for it can take half of that."""
 
 
 def cores() -> int:
@@ -18,18 +22,27 @@ def cores() -> int:
 
 
 class Threads:
-    """A fixed number of threads; one means a plain call with no pool at all."""
+    """A fixed number of threads; one means a plain call with no pool at all.
+
+    Work that took less than `WORTH_S` the last time is done by the caller alone.
+    """
 
     def __init__(self, count: int = 1) -> None:
         if count < 1:
             raise ValueError(f"threads must be at least 1, not {count}")
         self.count = count
         self._pool = ThreadPoolExecutor(count - 1, "holdfast-kernel") if count > 1 else None
+        self._alone_s = 0.0
 
     def over(self, size: int, work: Callable[[int, int], object]) -> None:
         """Call `work(lo, hi)` for ranges that cover `[0, size)`; return when all are done."""
         if self._pool is None or size < 2:
             work(0, size)
+            return
+        began = time.perf_counter()
+        if self._alone_s < WORTH_S:
+            work(0, size)
+            self._alone_s = time.perf_counter() - began
             return
         cuts = [size * k // self.count for k in range(self.count + 1)]
         ranges = list(itertools.pairwise(cuts))
@@ -37,6 +50,7 @@ class Threads:
         work(*ranges[0])
         for future in futures:
             future.result()
+        self._alone_s = (time.perf_counter() - began) * self.count
 
     def close(self) -> None:
         """Let the threads go."""
