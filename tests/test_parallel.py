@@ -41,6 +41,24 @@ def test_only_long_work_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     threads.close()
 
 
+def test_short_work_in_between_does_not_keep_long_work_from_being_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parallel, "WORTH_S", 0.01)
+    threads, by = Threads(2), list[set[int]]()
+    for _ in range(3):
+        by.append(set())
+
+        def long(lo: int, hi: int) -> None:
+            time.sleep(0.02)
+            by[-1].add(threading.get_ident())
+
+        threads.over(10, long)
+        threads.over(10, lambda lo, hi: None)
+    assert [len(ones) for ones in by] == [1, 2, 2]
+    threads.close()
+
+
 def test_what_a_thread_raises_is_raised() -> None:
     threads = Threads(2)
 

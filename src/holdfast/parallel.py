@@ -24,7 +24,7 @@ def cores() -> int:
 class Threads:
     """A fixed number of threads; one means a plain call with no pool at all.
 
-    Work that took less than `WORTH_S` the last time is done by the caller alone.
+    What took less than `WORTH_S` the last time, each kind of work by itself, is done by the caller alone.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -32,17 +32,15 @@ class Threads:
             raise ValueError(f"threads must be at least 1, not {count}")
         self.count = count
         self._pool = ThreadPoolExecutor(count - 1, "holdfast-kernel") if count > 1 else None
-        self._alone_s = 0.0
+        self._alone_s: dict[object, float] = {}
 
     def over(self, size: int, work: Callable[[int, int], object]) -> None:
         """Call `work(lo, hi)` for ranges that cover `[0, size)`; return when all are done."""
-        if self._pool is None or size < 2:
-            work(0, size)
-            return
+        kind = getattr(work, "__code__", None)  # the same for a closure however often it is made
         began = time.perf_counter()
-        if self._alone_s < WORTH_S:
+        if self._pool is None or size < 2 or self._alone_s.get(kind, 0.0) < WORTH_S:
             work(0, size)
-            self._alone_s = time.perf_counter() - began
+            self._alone_s[kind] = time.perf_counter() - began
             return
         cuts = [size * k // self.count for k in range(self.count + 1)]
         ranges = list(itertools.pairwise(cuts))
@@ -50,7 +48,7 @@ class Threads:
         work(*ranges[0])
         for future in futures:
             future.result()
-        self._alone_s = (time.perf_counter() - began) * self.count
+        self._alone_s[kind] = (time.perf_counter() - began) * self.count
 
     def close(self) -> None:
         """Let the threads go."""
