@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -30,6 +31,24 @@ def test_the_checker_finds_nothing_wrong_with_our_worlds(
     name: str, options: dict[str, Any]
 ) -> None:
     assert check_world(lambda: holdfast.make(name, **options), steps=250) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("shoal", {"fish": 2}), ("pursuit", {}), ("CartPole-v1", {})]
+)
+def test_seeds_mean_the_same_in_every_world(name: str, options: dict[str, Any]) -> None:
+    with closing(holdfast.make(name, games=2, **options)) as world:
+        each = world.slots_per_game
+
+        def first(seed: Any) -> Any:
+            world.reset(seed=seed)
+            return [start.seed for start in world.current_starts()]
+
+        assert first(7) == first([7, 8]) == first([7] * each + [8] * each) == [7, 8]
+        assert first(2**63 - 1) == [2**63 - 1, 0]
+        for wrong in (-1, [1], [1, 2, 3], [1, -2], 2**63):
+            with pytest.raises(ConfigError, match="A world got"):
+                world.reset(seed=wrong)
 
 
 class Broken(gym.Env):

@@ -32,6 +32,7 @@ from gymnasium.vector.utils import batch_space
 
 from holdfast.errors import ConfigError, nearest
 from holdfast.records import F32, F64, Array, Bools, Start
+from holdfast.rng import MASK_63
 
 State = dict[str, Any]
 """Arrays or bytes by name, from which stepping goes on bit for bit."""
@@ -185,6 +186,21 @@ class World(VectorEnv[Array, Array, Array]):
     def games_of(self, slots: Sequence[int]) -> list[int]:
         """Return the game of each slot."""
         return [int(slot) // self.slots_per_game for slot in slots]
+
+    def game_seeds(self, seed: int | Sequence[int]) -> list[int]:
+        """Return the seed of each game: `seed + g`, or those that were given, one a game or one a slot."""
+        one = isinstance(seed, int | np.integer)
+        given = [int(seed)] if isinstance(seed, int | np.integer) else [int(k) for k in seed]
+        if len(given) == self.num_envs:
+            given = given[:: self.slots_per_game]
+        wrong = [k for k in given if not 0 <= k <= MASK_63]
+        if wrong or not (one or len(given) == self.games):
+            got = f"the seed {wrong[0]}" if wrong else f"{len(given)} seeds for {self.games} games"
+            raise ConfigError(
+                f"A world got {got}. Allowed: one whole number from 0 to 2^63 - 1, or one a game."
+            )
+        # Beyond 63 bits the count goes on from 0: a derived seed may lie at the upper end.
+        return [(given[0] + g) & MASK_63 for g in range(self.games)] if one else given
 
     def _unknown_value(self, name: str) -> ConfigError:
         known = ", ".join(self.value_names) or "none"

@@ -22,7 +22,6 @@ observation as the final one, and its next episode has the next seed, as after a
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ import gymnasium as gym
 import numpy as np
 
 from holdfast.errors import ConfigError
-from holdfast.records import F64, Array, Bools, Episode, Start, pack_starts, unpack_starts
+from holdfast.records import F64, Array, Bools, Episode, Start
 from holdfast.rng import MASK_63, derive_seed
 from holdfast.worlds.contract import State, World
 from holdfast.worlds.events import Events, Record
@@ -38,6 +37,7 @@ from holdfast.worlds.pool_faults import Fault, Ledger
 from holdfast.worlds.pool_games import Game, GymnasiumGame, ParallelGame, make_game
 from holdfast.worlds.pool_modes import choose_mode, make_backend
 from holdfast.worlds.pool_options import Backend, ForeignOptions, Mode
+from holdfast.worlds.queues import StartQueues
 
 __all__ = [
     "ForeignOptions",
@@ -98,12 +98,11 @@ class ForeignWorld(World):
         self._board.mask[:] = True
         self._returns = np.zeros(self.num_envs, np.float64)
         self._episodes = np.zeros(self.games, np.int64)
-        self._seeds = [seed + g for g in range(self.games)]
-        self._starts = [Start()] * self.games
+        self._seeds = self.game_seeds(seed)
+        self._starts = StartQueues(self.games)
         self._in_turn = -(-self.games // len(self._backend.post.phase))
         self.steps_made = 0
         """Steps of the whole world so far; a watcher reads it."""
-        self._queues: list[deque[Start]] = [deque() for _ in range(self.games)]
 
     def health(self) -> dict[str, float]:
         """Return construction and reset times, restarts, and the workers that are alive."""
@@ -134,15 +133,8 @@ class ForeignWorld(World):
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        if isinstance(seed, int | np.integer):
-            self._seeds = [int(seed) + g for g in range(self.games)]
-        elif seed is not None:
-            self._seeds = [int(s) for s in seed]
-            if len(self._seeds) != self.games:
-                raise ConfigError(
-                    f"reset takes {self.games} seeds, one a game, not {len(self._seeds)}"
-                )
         if seed is not None:
+            self._seeds = self.game_seeds(seed)
             self._episodes[:] = 0
         for g in range(self.games):
             self.events.begin(g, "reset")
@@ -190,28 +182,28 @@ class ForeignWorld(World):
         return {
             "episodes": self._episodes.copy(),
             "seeds": np.array(self._seeds, np.int64),
-            "queues": pack_starts(self._queues),
+            "queues": self._starts.state()["queues"],
         }
 
     def set_state(self, state: State) -> None:
         """Go on with new episodes after the recorded counters."""
         self._episodes = state["episodes"].copy()
         self._seeds = [int(s) for s in state["seeds"]]
-        self._queues = [deque(queue) for queue in unpack_starts(state["queues"])]
+        self._starts.load({"queues": state["queues"]})
         self._begin(range(self.games))
 
     def queue_starts(self, slots: Sequence[int], starts: Sequence[Start]) -> None:
         for g, start in zip(self.games_of(slots), starts, strict=True):
             if start.seed is None:
                 raise ConfigError(f"{self.name} cannot begin from a snapshot, only from a seed.")
-            self._queues[g].append(start)
+            self._starts.add([g], [start])
             self._announce(g)
 
     def queued(self) -> list[int]:
-        return [len(queue) for queue in self._queues]
+        return self._starts.waiting()
 
     def current_starts(self) -> list[Start]:
-        return list(self._starts)
+        return list(self._starts.running)
 
     def request_reset(self, slots: Sequence[int]) -> None:
         self._board.cut[self.games_of(slots)] = True
@@ -222,24 +214,20 @@ class ForeignWorld(World):
         self.events.ok(-1, "close")
         self.events.close()
 
-    def _next(self, g: int) -> Start:
-        """Return what the next episode of a game begins from."""
-        if self._queues[g]:
-            return self._queues[g][0]
+    def _seed(self, g: int) -> int:
+        """Return the seed of a game's next episode, unless a start waits."""
         episode = int(self._episodes[g])
-        return Start(seed=self._seeds[g] if episode == 0 else derive_seed(self._seeds[g], episode))
+        return self._seeds[g] if episode == 0 else derive_seed(self._seeds[g], episode)
 
     def _announce(self, g: int) -> None:
         """Tell the player the seed of the next episode before it needs it."""
-        seed = self._next(g).seed
+        seed = self._starts.next(g, self._seed(g)).seed
         assert seed is not None
         self._board.seeds[g] = seed & MASK_63
 
     def _take(self, g: int) -> None:
         """Count the next episode as begun."""
-        self._starts[g] = self._next(g)
-        if self._queues[g]:
-            self._queues[g].popleft()
+        self._starts.take(g, self._seed(g))
         self._episodes[g] += 1
         slots = self._board.slots(g)
         self._returns[slots] = 0.0
@@ -287,7 +275,7 @@ class ForeignWorld(World):
             episodes.append(
                 Episode(
                     game=g,
-                    start=self._starts[g],
+                    start=self._starts.running[g],
                     steps=int(board.lengths[g]),
                     returns=self._returns[slots].copy(),
                     ended="terminated" if terminated else "truncated",

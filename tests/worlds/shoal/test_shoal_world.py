@@ -206,7 +206,7 @@ def test_reset_without_a_seed_goes_on_with_the_streams() -> None:
 def test_seeds_of_the_wrong_number_or_sign_are_refused() -> None:
     world = ShoalWorld(ShoalOptions(games=2, fish=3), seed=0)
     for seed in ([1], [1, 2, 3], -1, [5, -5]):
-        with pytest.raises(ConfigError, match="shoal seeds"):
+        with pytest.raises(ConfigError, match="A world got"):
             world.reset(seed=seed)
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from holdfast.errors import ConfigError
 from holdfast.records import Array, Episode, Start
-from holdfast.rng import MASK_63
 from holdfast.worlds.mario import books as b
 from holdfast.worlds.mario.books import Books
 from holdfast.worlds.mario.machine import Bank
@@ -64,20 +63,6 @@ def make_episode(
 def episode_seed(seed: int, episode: int) -> int:
     """Return the seed of a game's n-th episode: the literal seed for the first, then a mix of both."""
     return seed if episode == 0 else mix(seed, 1000 + episode)
-
-
-def game_seeds(seed: int | Sequence[int], games: int) -> list[int]:
-    """Return one seed a game: `seed + g`, or those that were given."""
-    if isinstance(seed, int | np.integer):
-        seeds = [int(seed) + g for g in range(games)]
-    else:
-        seeds = [int(one) for one in seed]
-    if len(seeds) != games or min(seeds) < 0 or max(seeds) > MASK_63:
-        raise ConfigError(
-            f"mario seeds are {seed!r}. Allowed: one whole number of 0 or more, or {games} of them "
-            "(one a game), each below 2^63."
-        )
-    return seeds
 
 
 def check_snapshot(snapshot: Mapping[str, Array], bank: Bank) -> None:

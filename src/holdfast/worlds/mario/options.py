@@ -6,12 +6,12 @@ Rewards are numbers before `reward_scale`: with the defaults a pixel of new grou
 from __future__ import annotations
 
 import math
-import numbers
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import ConfigError, nearest
+from holdfast.worlds.ranges import Range, checked
 
 OBSERVATIONS = ("pixels", "tiles")
 SCHEDULES = ("fixed", "cycle", "random", "curriculum")
@@ -99,8 +99,9 @@ class MarioOptions:
     """Threads that step the games; results do not depend on it. 1 to 256."""
 
     def __post_init__(self) -> None:
-        for name, (kind, low, high) in _RANGES.items():
-            object.__setattr__(self, name, _checked(name, getattr(self, name), kind, low, high))
+        for name, allowed in RANGES.items():
+            value = checked(f"mario option '{name}'", getattr(self, name), allowed)
+            object.__setattr__(self, name, value)
         for name in ("crop", "brightest", "any_rom"):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "true or false")
@@ -117,7 +118,7 @@ class MarioOptions:
         parse_anneal(self.anneal)
 
 
-_RANGES: dict[str, tuple[type, float, float]] = {
+RANGES: dict[str, Range] = {
     "games": (int, 1, 100_000),
     "stage_unlock": (float, 0, 1),
     "stage_episodes": (int, 1, 100_000),
@@ -146,19 +147,8 @@ _RANGES: dict[str, tuple[type, float, float]] = {
 }
 _WORDS = {"observation": OBSERVATIONS, "stage_schedule": SCHEDULES, "actions": ACTIONS}
 
-REWARDS = tuple(name for name in _RANGES if name.startswith("reward_"))
+REWARDS = tuple(name for name in RANGES if name.startswith("reward_"))
 """The settings of the reward, in the order of `rewards.py`."""
-
-
-def range_of(name: str) -> tuple[float, float]:
-    """Return the smallest and largest allowed value of a numeric option."""
-    _, low, high = _RANGES[name]
-    return low, high
-
-
-def is_whole(name: str) -> bool:
-    """Return whether a numeric option takes whole numbers only."""
-    return _RANGES[name][0] is int
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
@@ -210,7 +200,7 @@ def parse_anneal(text: str) -> tuple[Anneal, ...]:
         if name not in REWARDS:
             hint = nearest(name, REWARDS)
             raise _wrong("anneal", entry, f"one of {', '.join(REWARDS)}.{hint}")
-        low, high = range_of(name)
+        _, low, high = RANGES[name]
         last, steps = _number(match[2]), _number(match[3])
         if last is None or not low <= last <= high:
             raise _wrong("anneal", entry, f"a last value from {low:g} to {high:g}")
@@ -239,16 +229,6 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-def _checked(name: str, value: Any, kind: type, low: float, high: float) -> float:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    whole = number and kind is int and float(value).is_integer()
-    if not number or (kind is int and not whole) or not low <= value <= high:
-        what = "a whole number" if kind is int else "a number"
-        raise _wrong(name, value, f"{what} from {low:g} to {high:g}")
-    result: float = kind(value)
-    return result
 
 
 def _wrong(name: str, value: Any, allowed: str) -> ConfigError:

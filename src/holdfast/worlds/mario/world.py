@@ -7,9 +7,7 @@ ground for `stagnation_steps`: standing still is losing, so nothing is bootstrap
 
 from __future__ import annotations
 
-import math
 import secrets
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,22 +17,24 @@ import numpy as np
 
 from holdfast.errors import ConfigError, EnvironmentFault
 from holdfast.parallel import Threads
-from holdfast.records import F64, Array, Bools, Start, pack_starts, unpack_starts
+from holdfast.records import F64, Array, Bools, Start
 from holdfast.worlds.contract import State, World
 from holdfast.worlds.mario import books as b
 from holdfast.worlds.mario import play, tiles
 from holdfast.worlds.mario.actions import ACTION_SETS, pads_of
 from holdfast.worlds.mario.books import Rules, make_books
-from holdfast.worlds.mario.episodes import check_snapshot, episode_seed, game_seeds, make_episode
+from holdfast.worlds.mario.episodes import check_snapshot, episode_seed, make_episode
 from holdfast.worlds.mario.frames import SIDE
 from holdfast.worlds.mario.machine import JAM, Bytes, Canvas, make_canvas
 from holdfast.worlds.mario.nes import STATUS_LINES, Machines
-from holdfast.worlds.mario.options import REWARDS, MarioOptions, is_whole, range_of, stage_name
+from holdfast.worlds.mario.options import RANGES, REWARDS, MarioOptions, stage_name
 from holdfast.worlds.mario.palette import GREY
 from holdfast.worlds.mario.rewards import COMPONENTS, Weights
 from holdfast.worlds.mario.script import Script, parse_script
 from holdfast.worlds.mario.stages import NOOP_DRAW, Schedule, booted, cartridge_at, mix
 from holdfast.worlds.mario.trail import Trail
+from holdfast.worlds.queues import StartQueues
+from holdfast.worlds.ranges import clipped
 
 _BOOKS = tuple(name for name in b.Books._fields if name != "script")
 _LIMITS = ("max_steps", "stagnation_steps")
@@ -73,8 +73,7 @@ class MarioWorld(World):
         self._rules = self._make_rules()
         self._schedule = Schedule(o)
         self._trail = Trail(self._machines.bank, self._greys, o.trail, o.trail_every)
-        self._queues: list[deque[Start]] = [deque() for _ in range(o.games)]
-        self._starts: list[Start] = [Start()] * o.games
+        self._starts = StartQueues(o.games)
         self._seeds = np.zeros(o.games, np.int64)
         self._episodes = np.zeros(o.games, np.int64)
         self._ready: dict[tuple[tuple[int, int], int], dict[str, Array]] = {}
@@ -102,7 +101,7 @@ class MarioWorld(World):
     ) -> tuple[Array, dict[str, Any]]:
         """Begin a new episode in every game; see the contract for what `seed` means. Scripts are dropped."""
         if seed is not None:
-            self._seeds[:] = game_seeds(seed, self.games)
+            self._seeds[:] = self.game_seeds(seed)
             self._episodes[:] = 0
         self._books.script_at[:] = self._books.script_end
         self._books.forced[:] = False
@@ -171,16 +170,15 @@ class MarioWorld(World):
                 check_snapshot(start.snapshot, self._machines.bank)
             if start.seed is not None and start.seed < 0:
                 raise ConfigError(f"A start has the seed {start.seed}. Allowed: 0 or more.")
-        for game, start in zip(self.games_of(slots), starts, strict=True):
-            self._queues[game].append(start)
+        self._starts.add(self.games_of(slots), starts)
 
     def queued(self) -> list[int]:
         """Return how many starts wait in each game."""
-        return [len(queue) for queue in self._queues]
+        return self._starts.waiting()
 
     def current_starts(self) -> list[Start]:
         """Return the start of the episode that each game plays now."""
-        return list(self._starts)
+        return list(self._starts.running)
 
     def request_reset(self, slots: Sequence[int]) -> None:
         """Cut the games of these slots at their next step."""
@@ -190,16 +188,13 @@ class MarioWorld(World):
         """Set one of `value_names`, clipped to the option's range, from the next step or reset on."""
         if name not in self.value_names:
             raise self._unknown_value(name)
-        low, high = range_of(name)
-        if not math.isfinite(value):
-            raise ConfigError(f"mario value '{name}' is {value!r}. Allowed: {low:g} to {high:g}.")
-        clipped = min(max(float(value), low), high)
+        near = clipped(f"mario value '{name}'", value, RANGES[name])
         if name in REWARDS:
-            self._weights.set(name, clipped)
+            self._weights.set(name, near)
         elif name in _STAGING:
-            setattr(self._schedule, _STAGING[name], clipped)
+            setattr(self._schedule, _STAGING[name], near)
         else:
-            self._limits[name] = round(clipped) if is_whole(name) else int(clipped)
+            self._limits[name] = int(near)
             self._rules = self._make_rules()
 
     def value(self, name: str) -> float:
@@ -251,8 +246,7 @@ class MarioWorld(World):
             "clocks": np.array(clocks, np.int64),
             "weights": self._weights.state(),
             "schedule": self._schedule.state(),
-            "starts": pack_starts([[start] for start in self._starts]),
-            "queues": pack_starts([list(queue) for queue in self._queues]),
+            **self._starts.state(),
         }
 
     def set_state(self, state: State) -> None:
@@ -285,8 +279,7 @@ class MarioWorld(World):
         self._rules = self._make_rules()
         self._weights.load(state["weights"])
         self._schedule.load(state["schedule"])
-        self._starts = [one for (one,) in unpack_starts(state["starts"])]
-        self._queues = [deque(queue) for queue in unpack_starts(state["queues"])]
+        self._starts.load(state)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let the threads go."""
@@ -326,11 +319,8 @@ class MarioWorld(World):
         """Load the next start of these games and open their books."""
         bank, books = self._machines.bank, self._books
         for g in games:
-            start = self._queues[g].popleft() if self._queues[g] else Start()
-            if start.seed is None:
-                start = replace(
-                    start, seed=episode_seed(int(self._seeds[g]), int(self._episodes[g]))
-                )
+            seed = episode_seed(int(self._seeds[g]), int(self._episodes[g]))
+            start = self._starts.take(g, seed)
             moment = (
                 start.snapshot if start.snapshot is not None else self._fresh(g, start.seed or 0)
             )
@@ -344,7 +334,8 @@ class MarioWorld(World):
             else:
                 tiles.write_tiles(bank.ram[g], self._tiles[g])
             stage = (int(books.counts[g, b.WORLD]), int(books.counts[g, b.STAGE]))
-            self._starts[g] = start if start.label else replace(start, label=stage_name(stage))
+            if not start.label:
+                self._starts.running[g] = replace(start, label=stage_name(stage))
         self._episodes[games] += 1
         for rows in (books.sums, books.chosen, books.ended, books.pending):
             rows[games] = 0
@@ -381,7 +372,7 @@ class MarioWorld(World):
         """Record the games that ended and begin them anew."""
         games = np.flatnonzero(self._books.ended).tolist()
         episodes = [
-            make_episode(self._books, g, self._starts[g], self.action_names, self._trail)
+            make_episode(self._books, g, self._starts.running[g], self.action_names, self._trail)
             for g in games
         ]
         for episode in episodes:

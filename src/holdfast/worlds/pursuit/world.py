@@ -27,7 +27,7 @@ from holdfast.worlds.pursuit.geometry import with_short_headings
 from holdfast.worlds.pursuit.layout import GAME, GRID, ROLES, SCRIPTS, VALUES, ray_table
 from holdfast.worlds.pursuit.levels import Levels
 from holdfast.worlds.pursuit.options import PursuitOptions
-from holdfast.worlds.pursuit.starts import SEED_LIMIT, StartQueue
+from holdfast.worlds.pursuit.starts import StartQueue
 from holdfast.worlds.pursuit.stepping import observe_games, reset_games, step_games
 
 _STAGED = ("queued", "queued_seed", "queued_pose", "queued_n")
@@ -77,7 +77,7 @@ class PursuitWorld(World):
         self._levels = Levels(options)
         g, n = options.games, self.num_envs
         self._records = np.zeros(g, GAME)
-        self._records["game_seed"] = self._seeds(seed)
+        self._records["game_seed"] = self.game_seeds(seed)
         self._records["episode"] = -1
         self._obstacles = np.zeros((g, options.capacity, 3))
         self._queued_obstacles = np.zeros_like(self._obstacles)
@@ -148,7 +148,7 @@ class PursuitWorld(World):
     ) -> tuple[Array, dict[str, Any]]:
         """Begin a new episode in every game and return `(obs [N, D], info)`."""
         if seed is not None:
-            self._records["game_seed"] = self._seeds(seed)
+            self._records["game_seed"] = self.game_seeds(seed)
             self._records["episode"] = -1
         obs = self._fresh_obs()
         self._threads.over(
@@ -169,22 +169,6 @@ class PursuitWorld(World):
         for g in range(self.games):
             self._starts.taken(g)
         return obs, {"mask": self._mask.copy()}
-
-    def _seeds(self, seed: int | Sequence[int]) -> Array:
-        if isinstance(seed, int | np.integer):
-            # Beyond 63 bits the count goes on from 0: a derived seed may lie at the upper end.
-            seeds = [(int(seed) + g) % SEED_LIMIT if seed >= 0 else -1 for g in range(self.games)]
-        else:
-            seeds = [int(s) for s in seed]
-        if len(seeds) != self.games:
-            raise ConfigError(
-                f"reset got {len(seeds)} seeds for {self.games} games; pass one integer, or one a game."
-            )
-        if not all(0 <= s < SEED_LIMIT for s in seeds):
-            raise ConfigError(
-                f"reset got the seed {seed!r}; allowed: 0 to 2^63 - 1 for every game."
-            )
-        return np.array(seeds, np.int64)
 
     def step_into(
         self,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import ConfigError, nearest
+from holdfast.worlds.ranges import Range, checked
 
 V36_HEADING_BIAS = "0-60:1.1,60-90:0.8,90-120:0.08,120-150:0.05,150-210:0.9,210-270:1.3,270-330:1.2"
 """What v36 really used: its text ended in `330-360:0.95`, which the original dropped by mistake. Here that
@@ -81,8 +81,9 @@ class ShoalOptions:
     """Threads that step the games; results do not depend on it. 1 to 256."""
 
     def __post_init__(self) -> None:
-        for name, (kind, low, high) in _RANGES.items():
-            object.__setattr__(self, name, _checked(name, getattr(self, name), kind, low, high))
+        for name, allowed in RANGES.items():
+            value = checked(f"shoal option '{name}'", getattr(self, name), allowed)
+            object.__setattr__(self, name, value)
         for name in _FLAGS:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(
@@ -97,7 +98,7 @@ class ShoalOptions:
         return 18 if self.neighbors else 11
 
 
-_RANGES: dict[str, tuple[type, float, float]] = {
+RANGES: dict[str, Range] = {
     "games": (int, 1, 100_000),
     "fish": (int, 1, 10_000),
     "neighbor_radius": (float, 1e-3, 20),
@@ -148,24 +149,6 @@ def make_options(**settings: Any) -> ShoalOptions:
                 f"The shoal world has no option '{name}'.{nearest(name, known)} It has: {', '.join(known)}."
             )
     return ShoalOptions(**settings)
-
-
-def range_of(name: str) -> tuple[float, float]:
-    """Return the smallest and largest allowed value of a numeric option."""
-    _, low, high = _RANGES[name]
-    return low, high
-
-
-def _checked(name: str, value: Any, kind: type, low: float, high: float) -> float:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    whole = number and kind is int and float(value).is_integer()
-    if not number or (kind is int and not whole) or not low <= value <= high:
-        what = "a whole number" if kind is int else "a number"
-        raise ConfigError(
-            f"shoal option '{name}' is {value!r}. Allowed: {what} from {low:g} to {high:g}."
-        )
-    result: float = kind(value)
-    return result
 
 
 _NUMBER = r"\s*(-?\d+(?:\.\d*)?|-?\.\d+)\s*"

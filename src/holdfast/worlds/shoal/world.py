@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,13 +18,15 @@ import numpy as np
 
 from holdfast.errors import ConfigError, EnvironmentFault
 from holdfast.parallel import Threads
-from holdfast.records import F64, Array, Bools, Episode, Start, pack_starts, unpack_starts
+from holdfast.records import F64, Array, Bools, Episode, Start
 from holdfast.rng import MASK_63
 from holdfast.worlds.contract import State, World
+from holdfast.worlds.queues import StartQueues
+from holdfast.worlds.ranges import clipped
 from holdfast.worlds.shoal import arrays, kernels
 from holdfast.worlds.shoal.arrays import Rules
 from holdfast.worlds.shoal.neighbors import crowd_games
-from holdfast.worlds.shoal.options import ShoalOptions, range_of
+from holdfast.worlds.shoal.options import RANGES, ShoalOptions
 from holdfast.worlds.shoal.reset import (
     BEFORE_ROLL,
     StartLaw,
@@ -46,7 +47,6 @@ _LAW_VALUES = (
     "pre_roll_angle_jitter",
     "pre_roll_speed_jitter",
 )
-_WHOLE_VALUES = ("force_reset_steps",)
 _BOOKS = ("death_steps", "returns", "first_predator", "pending")
 """Arrays of `Shoals` that the state carries under their own names."""
 
@@ -85,8 +85,7 @@ class ShoalWorld(World):
         self._apply_values()
         self._shoals = arrays.empty_shoals(o.games, o.fish)
         self._records = np.zeros((o.games, self._law.record_size))
-        self._queues: list[deque[Start]] = [deque() for _ in range(o.games)]
-        self._starts: list[Start] = [Start()] * o.games
+        self._starts = StartQueues(o.games)
         self._first = np.zeros((o.games, 4), np.float32)
         self._seeds = np.zeros(o.games, np.int64)
         self._episodes = np.zeros(o.games, np.int64)
@@ -97,7 +96,7 @@ class ShoalWorld(World):
     ) -> tuple[Array, dict[str, Any]]:
         """Begin a new episode in every game; see the contract for what `seed` means."""
         if seed is not None:
-            self._seeds[:] = self._game_seeds(seed)
+            self._seeds[:] = self.game_seeds(seed)
             self._episodes[:] = 0
         self._begin(list(range(self.games)))
         obs, mask = self.observe()
@@ -148,16 +147,15 @@ class ShoalWorld(World):
                 check_snapshot(start.snapshot, self.slots_per_game)
             if start.seed is not None and start.seed < 0:
                 raise ConfigError(f"A start has the seed {start.seed}. Allowed: 0 or more.")
-        for game, start in zip(self.games_of(slots), starts, strict=True):
-            self._queues[game].append(start)
+        self._starts.add(self.games_of(slots), starts)
 
     def queued(self) -> list[int]:
         """Return how many starts wait in each game."""
-        return [len(queue) for queue in self._queues]
+        return self._starts.waiting()
 
     def current_starts(self) -> list[Start]:
         """Return the start of the episode that each game plays now."""
-        return list(self._starts)
+        return list(self._starts.running)
 
     def request_reset(self, slots: Sequence[int]) -> None:
         """Cut the games of these slots at their next step."""
@@ -167,11 +165,7 @@ class ShoalWorld(World):
         """Set one of `value_names`, clipped to the option's range, from the next step or reset on."""
         if name not in self._values:
             raise self._unknown_value(name)
-        low, high = range_of(name)
-        if not math.isfinite(value):
-            raise ConfigError(f"shoal value '{name}' is {value!r}. Allowed: {low:g} to {high:g}.")
-        clipped = min(max(float(value), low), high)
-        self._values[name] = float(round(clipped)) if name in _WHOLE_VALUES else clipped
+        self._values[name] = float(clipped(f"shoal value '{name}'", value, RANGES[name]))
         self._apply_values()
 
     def value(self, name: str) -> float:
@@ -205,8 +199,7 @@ class ShoalWorld(World):
             "seeds": self._seeds.copy(),
             "episodes": self._episodes.copy(),
             "values": np.array([self._values[name] for name in self.value_names]),
-            "starts": pack_starts([[start] for start in self._starts]),
-            "queues": pack_starts([list(queue) for queue in self._queues]),
+            **self._starts.state(),
         }
 
     def set_state(self, state: State) -> None:
@@ -242,10 +235,7 @@ class ShoalWorld(World):
         if "values" in state:
             self._values = dict(zip(self.value_names, map(float, state["values"]), strict=True))
             self._apply_values()
-        if "starts" in state:
-            self._starts = [one for (one,) in unpack_starts(state["starts"])]
-        if "queues" in state:
-            self._queues = [deque(queue) for queue in unpack_starts(state["queues"])]
+        self._starts.load(state)
         # A caller may have edited `alive` alone; the death steps follow it.
         s.death_steps[s.alive] = -1
         fallen = ~s.alive & (s.death_steps < 0)
@@ -276,31 +266,12 @@ class ShoalWorld(World):
             hunt_change=v["predator_acceleration"] * 0.1,
         )
 
-    def _game_seeds(self, seed: int | Sequence[int]) -> list[int]:
-        if isinstance(seed, int | np.integer):
-            seeds = [int(seed) + g for g in range(self.games)]
-        else:
-            seeds = [int(one) for one in seed]
-            if len(seeds) == self.num_envs:
-                seeds = seeds[:: self.slots_per_game]
-        if len(seeds) != self.games or min(seeds) < 0 or max(seeds) > MASK_63:
-            raise ConfigError(
-                f"shoal seeds are {seed!r}. Allowed: one whole number of 0 or more, or {self.games} "
-                "of them (one a game), each below 2^63."
-            )
-        return seeds
-
     def _begin(self, games: list[int]) -> None:
-        seeds: list[int] = []
-        for g in games:
-            seed = episode_seed(int(self._seeds[g]), int(self._episodes[g]))
-            start = self._queues[g].popleft() if self._queues[g] else Start(seed=seed)
-            if start.seed is None:
-                start = dataclasses.replace(start, seed=seed)
-            self._starts[g] = start
-            seeds.append(seed if start.seed is None else start.seed)
+        own = [episode_seed(int(self._seeds[g]), int(self._episodes[g])) for g in games]
+        starts = [self._starts.take(g, seed) for g, seed in zip(games, own, strict=True)]
         self._episodes[games] += 1
-        snapshots = [self._starts[g].snapshot for g in games]
+        seeds = [start.seed or 0 for start in starts]
+        snapshots = [start.snapshot for start in starts]
         begin_games(self._shoals, games, self._law, seeds, snapshots, self._records)
         self._first[games] = self._shoals.predator[games]
 
@@ -328,7 +299,7 @@ class ShoalWorld(World):
         self._threads.over(self.games, work)
 
     def _episode(self, g: int) -> Episode:
-        s, start = self._shoals, self._starts[g]
+        s, start = self._shoals, self._starts.running[g]
         deaths = s.death_steps[g].copy()
         dead = deaths[deaths >= 0]
         step_one = np.flatnonzero(deaths == 1)
