@@ -17,6 +17,7 @@ from holdfast.records import EvalReport
 from holdfast.run import Outcome, RunDirectory, probe_spec, start
 from holdfast.selfplay.opponents import frozen_of, scripts_of
 from holdfast.store.checkpoint import Checkpoint
+from holdfast.store.journal import read_lines
 from holdfast.tables import build
 from holdfast.worlds import make_world, options_type, world_type
 from holdfast.worlds.contract import World
@@ -44,7 +45,7 @@ def evaluate(
     run: str | Path,
     *,
     runs_dir: str | Path = "runs",
-    protocol: str = "",
+    protocol: str | None = None,
     episodes: int | None = None,
     seed: int | None = None,
     update: int | None = None,
@@ -54,6 +55,7 @@ def evaluate(
 ) -> EvalReport:
     """Evaluate a checkpoint (the best one by default) and return the report with intervals.
 
+    Played like the run's own probes, with the world values that guards had turned by then, unless a `protocol` is named.
     `progress` is told after every step how many episodes of how many are over.
     """
     directory = _directory(run, runs_dir)
@@ -67,7 +69,8 @@ def evaluate(
             config.probe.seed if seed is None else seed, episodes or config.probe.episodes
         ),
         deterministic=deterministic,
-        protocol=protocol,
+        protocol=config.probe.protocol if protocol is None else protocol,
+        values=values_at(directory, checkpoint),
     )
     policy, scripts = players_of(directory, config, checkpoint)
     spec = replace(spec, scripts=scripts)
@@ -100,6 +103,18 @@ def players_of(
     players = {**policy.policies, **{role: policy_of(state) for role, state in frozen.items()}}
     scripts = scripts_of(config.selfplay, roles, kind.scripts)
     return RolePolicies(roles, players), tuple(scripts.items())
+
+
+def values_at(directory: RunDirectory, checkpoint: Checkpoint) -> tuple[tuple[str, float], ...]:
+    """Return the world values that guards had turned: those that the probe of this update was played with, or else those
+    that the checkpoint holds."""
+    for line in read_lines(directory.path / "evals.jsonl"):
+        if int(line["update"]) == checkpoint.update:
+            values = (line.get("detail") or {}).get("values") or {}
+            break
+    else:
+        values = checkpoint.load()["progress"].get("turned", {})
+    return tuple(sorted((str(name), float(value)) for name, value in values.items()))
 
 
 def _directory(run: str | Path, runs_dir: str | Path) -> RunDirectory:

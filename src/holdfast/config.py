@@ -21,7 +21,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 from msgspec import Meta
 
@@ -30,11 +30,11 @@ from holdfast.guards import GuardsConfig
 from holdfast.guards.stages import anchor_stages
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.rnd import NoveltyConfig
-from holdfast.plan import PhaseConfig, PlanConfig
+from holdfast.plan import PhaseConfig, PlanConfig, parse_curriculum
 from holdfast.presets import preset
 from holdfast.selfplay.options import SelfPlayConfig
 from holdfast.store.heartbeat import HeartbeatConfig
-from holdfast.tables import build, flatten, text, unknown_key
+from holdfast.tables import build, convert, flatten, text, unknown_key
 from holdfast.worlds import check_name, options_type
 
 SECTIONS = (
@@ -86,7 +86,7 @@ class RunConfig:
     env_steps: Annotated[int, Meta(ge=0)] = 0
     """Length in steps of all slots together; above 0 it sets `updates`."""
     stagger: Annotated[int, Meta(ge=0)] = 0
-    """Steps over which the games are cut once, group by group, at the start of the run, so that games of
+    """Steps over which the games are cut once, group by group, at the start of a world, so that games of
     equal length do not stay in step with each other; 0 is off."""
     max_minutes: Annotated[float, Meta(ge=0)] = 0.0
     """Stop cleanly after this time; 0 is no limit."""
@@ -132,9 +132,9 @@ class ProbeConfig:
     seeds: Literal["fixed", "fresh"] = "fixed"
     """The same seeds at every probe (paired over time), or new ones each time."""
     protocol: str = ""
-    """A named protocol of the world (shoal: v36); empty takes the run's own options."""
+    """A named protocol of the world (shoal: v36), which fixes some options whatever guards turn; empty takes the run's own."""
     world: dict[str, Any] = field(default_factory=dict)
-    """World options that differ in probes, such as `{fish = 96}`."""
+    """World options that differ in probes, such as `{fish = 96}`; typed as `--probe.world.fish 96`."""
     seed: Annotated[int, Meta(ge=0)] = 411232
     """Seed from which the seeds of the episodes are drawn."""
     deterministic: bool = True
@@ -172,6 +172,7 @@ class Config:
 
 
 Tables = dict[str, dict[str, Any]]
+LENGTHS = {"updates", "env_steps"}
 
 
 def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
@@ -191,7 +192,23 @@ def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
         place(merged, key, value, options)
         if key.removeprefix("run.") == "updates":
             merged["run"].pop("env_steps", None)
+    anchored(merged, Path.cwd())
+    typed = {key.removeprefix("run.").replace("-", "_") for key, _ in overrides}
+    if not LENGTHS & typed and (
+        "plan.curriculum" in typed or not LENGTHS & set(tables.get("run", {}))
+    ):
+        length_of_phases(merged)
     return from_tables(merged)
+
+
+def length_of_phases(tables: Tables) -> None:
+    """Make a run whose length nobody has said as long as its phases together."""
+    curriculum = str(tables.get("plan", {}).get("curriculum", ""))
+    phases: Any = tables.get("phase", ())
+    listed = [phase.get("updates", 1) for phase in phases]
+    listed = listed or [phase.updates for phase in parse_curriculum(curriculum, "")]
+    if listed and all(isinstance(count, int) for count in listed):
+        tables["run"] = {**tables.get("run", {}), "updates": sum(listed), "env_steps": 0}
 
 
 def from_tables(tables: Mapping[str, Any]) -> Config:
@@ -283,6 +300,11 @@ def place(tables: dict[str, Any], key: str, value: Any, options: type) -> None:
         kind = get_type_hints(kind)[part]
         table = table.setdefault(part, {})
     last = parts[-1]
+    if get_origin(kind) is dict:  # options of the world that differ somewhere
+        if last not in names(options):
+            raise ConfigError(unknown_key(".".join(parts[:-1]), last, names(options)))
+        table[last] = convert(get_type_hints(options, include_extras=True)[last], value, key)
+        return
     if not is_dataclass(kind) or last not in names(kind):
         raise ConfigError(unknown_key(".".join(parts[:-1]), last, names(kind)))
     table[last] = value

@@ -25,6 +25,7 @@ from holdfast.learn.schedule import parse_windows, shape_factor, windowed
 from holdfast.overlap import Feed, Gathered
 from holdfast.plan import Phase, Plan
 from holdfast.probe import probe
+from holdfast.probes.clips import filmed
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import ProbeSpec, main_metric
 from holdfast.progress import Progress, start_signals
@@ -239,7 +240,7 @@ class Loop:
     def stagger(self, update: int) -> None:
         """Cut the games whose turn it is before the rollout of an update."""
         groups = self.config.run.stagger // self.phase.learner.steps
-        age = update - self.phase.first
+        age = update - self.plan.built_at(self.phase)
         if age < groups:
             first = range(age, self.world.games, groups)
             self.world.request_reset([g * self.world.slots_per_game for g in first])
@@ -348,7 +349,9 @@ class Loop:
         update = self.progress.update
         every = self.config.run.checkpoint_every
         best = self.progress.best_update == update
-        due = update % every == 0 or self.over or best or self.stopped_by is not None
+        shown = filmed(self.recorder.directory)
+        due = update % every == 0 or self.over or best or update in shown
+        due = due or self.stopped_by is not None
         if not due and not force:
             return None
         about = {
@@ -359,7 +362,7 @@ class Loop:
             "best_update": self.progress.best_update,
             "learner_threads": self.team.threads,
         }
-        keep = frozenset({self.progress.best_update} - {0})
+        keep = frozenset({self.progress.best_update, *shown} - {0})
         return self.checkpoints.save(update, self.registry.state_dict(), about, keep)
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 A run has one phase, or the phases that the config lists: `[[phase]]` tables, or the short form
 `plan.curriculum = "15:9,20:10,25:9"`, which sets one world option (`plan.option`) for so many updates each.
+A run whose length is not said is as long as its phases; `run.updates` cuts it short, or lets the last phase go on.
 A phase may change the world's options and the learner's settings, but not the shape of the network.
 """
 
@@ -44,7 +45,7 @@ class PlanConfig:
     """The short form of a curriculum."""
 
     curriculum: str = ""
-    """Phases as `value:updates,...`, for example `15:9,20:10,25:9`."""
+    """Phases as `value:updates,...`, for example `15:9,20:10,25:9`; the last goes on until `run.updates`, if that is said."""
     option: str = "fish"
     """World option that the curriculum sets."""
 
@@ -94,29 +95,38 @@ class Plan:
             raise ConfigError("Give either [[phase]] tables or plan.curriculum, not both.")
         listed = phases or parse_curriculum(short.curriculum, short.option)
         listed = listed or (PhaseConfig("main", updates),)
+        self.updates = updates
+        """Updates of the whole run: phases beyond them are not reached, and the last one holds until then."""
         self.phases: list[Phase] = []
         first = 1
         for index, phase in enumerate(listed, 1):
+            if first > updates:
+                break
+            last = min(first + phase.updates - 1, updates)
             self.phases.append(
                 Phase(
                     index=index,
                     name=phase.name or f"phase{index}",
                     first=first,
-                    last=first + phase.updates - 1,
+                    last=updates if index == len(listed) else last,
                     options=overlay(options, phase.world, f"phase {index} world"),
                     learner=_learner(learner, phase.learner, f"phase {index} learner"),
                 )
             )
             first += phase.updates
 
-    @property
-    def updates(self) -> int:
-        """Updates of the whole run."""
-        return self.phases[-1].last
-
     def phase(self, update: int) -> Phase:
         """Return the phase of an update (from 1); the last one holds for all that follow."""
         return next((p for p in self.phases if update <= p.last), self.phases[-1])
+
+    def built_at(self, phase: Phase) -> int:
+        """Return the first update of the world that a phase is played in: a phase with other options builds a new one."""
+        first = phase.first
+        for earlier in reversed(self.phases[: phase.index - 1]):
+            if earlier.options != phase.options:
+                break
+            first = earlier.first
+        return first
 
 
 def _learner(base: LearnerConfig, changes: Mapping[str, Any], where: str) -> LearnerConfig:

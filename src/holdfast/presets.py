@@ -19,7 +19,7 @@ SHOAL: dict[str, Any] = {
         "entropy": 0.001,
         "normalise_rewards": True,
     },
-    "probe": {"every": 20, "episodes": 20, "protocol": "v36"},
+    "probe": {"every": 20, "episodes": 80},
     "guards": {"plateau": {"signal": "shoal/survival"}},
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.probes.pre_roll import circular
 from holdfast.probes.rank import Rule
 from holdfast.records import Episode, EvalReport
 from holdfast.worlds.contract import World
@@ -63,14 +64,10 @@ class Progress:
         found: dict[str, float] = {}
         for key in sorted({key for facts in self.recent for key in facts}):
             values = [facts[key] for facts in self.recent if key in facts]
-            found[key] = sum(values) / len(values)
-            if key.endswith("/first_death_step"):
-                # -1 means that nobody died: such an episode has no first death.
-                deaths = [v for v in values if v >= 0]
-                found[key] = sum(deaths) / len(deaths) if deaths else -1.0
-                if deaths:
-                    name = key.removesuffix("step") + "p10"
-                    found[name] = float(np.percentile(deaths, 10))
+            found[key] = mean_fact(key, values)
+            if key.endswith("/first_death_step") and found[key] >= 0:
+                name = key.removesuffix("step") + "p10"
+                found[name] = float(np.percentile([v for v in values if v >= 0], 10))
         return found
 
     def rank(self, report: EvalReport, rule: Rule) -> None:
@@ -78,7 +75,7 @@ class Progress:
         key = rule.key(report.metrics)
         if key > self.best_rank or not self.best_update:
             self.best_rank, self.best_update = key, report.update
-            self.best_value = float(report.metrics[rule.main])
+            self.best_value = float(report.metrics.get(rule.main, math.nan))
 
     def state_dict(self) -> dict[str, Any]:
         return {**vars(self), "recent": list(self.recent)}
@@ -95,6 +92,16 @@ class Progress:
         self.recent = deque(state["recent"], maxlen=WINDOW)
 
 
+def mean_fact(name: str, values: Sequence[float]) -> float:
+    """Return the mean of a fact over episodes: of degrees the mean direction, of first deaths that of the episodes with one
+    (-1 without any)."""
+    if name.endswith("_deg"):
+        return circular(values)["mean"]
+    if name.endswith("first_death_step"):
+        values = [v for v in values if v >= 0] or [-1.0]
+    return sum(values) / len(values)
+
+
 def start_signals(world: World, episodes: Sequence[Episode]) -> dict[str, Any]:
     """Return which starts began and ended in this update, and how many wait in each game."""
     begun = [{"game": e.game, **e.start.brief()} for e in episodes]
@@ -107,14 +114,16 @@ def start_signals(world: World, episodes: Sequence[Episode]) -> dict[str, Any]:
             begun[i] = {"game": episode.game, **now[episode.game].brief()}
     ended = [
         {"game": e.game, **e.start.brief(), "steps": e.steps, "ended": e.ended, **e.facts}
+        | ({"begin": dict(e.begin)} if e.begin else {})
         for e in episodes
     ]
     by_type: dict[str, Any] = {}
     for kind in sorted({e.start.type for e in episodes}):
         own = [e for e in episodes if e.start.type == kind]
         by_type[f"starts/{kind}/episodes"] = len(own)
-        for fact in own[0].facts:
-            by_type[f"starts/{kind}/{fact}"] = sum(float(e.facts[fact]) for e in own) / len(own)
+        for fact in sorted({fact for e in own for fact in e.facts}):
+            values = [float(e.facts[fact]) for e in own if fact in e.facts]
+            by_type[f"starts/{kind}/{fact}"] = mean_fact(fact, values)
     return {
         **by_type,
         "starts/begun": begun,

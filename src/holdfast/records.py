@@ -65,6 +65,9 @@ class Episode:
     """Numbers of this world, such as `survival`."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """Lists and arrays of this world, such as `death_steps`."""
+    begin: Mapping[str, list[float]] = field(default_factory=dict)
+    """What a start made of this episode must hold besides its seed, because a seed alone would not bring it back in a world
+    of another size or with other values: keys of a snapshot."""
 
 
 @dataclass

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib
 import json
 import os
 import re
@@ -41,11 +40,13 @@ from holdfast.config import (
 from holdfast.errors import AssetError, ConfigError, StorageError, UnsafeFileError, nearest
 from holdfast.guards import make_guards
 from holdfast.guards.hint_rules import ENDLESS
-from holdfast.guards.stages import TailStage, parse_stages
+from holdfast.guards.stages import UNTYPED, TailStage, parse_stages
 from holdfast.loop import Loop, begin_world, make_plan
 from holdfast.overlap import settled
 from holdfast.pace import Say, Show
-from holdfast.probes.runner import ProbeSpec, draw_seeds
+from holdfast.probes.rank import parse_rule
+from holdfast.probes.runner import ProbeSpec, check_probe, draw_seeds, main_metric
+from holdfast.records import Start
 from holdfast.rng import Streams
 from holdfast.selfplay.cast import Cast
 from holdfast.selfplay.opponents import frozen_of, scripts_of
@@ -56,7 +57,7 @@ from holdfast.store.heartbeat import Heartbeat
 from holdfast.store.recorder import SELFPLAY
 from holdfast.tables import overlay
 from holdfast.team import make_team
-from holdfast.worlds import OURS, make_world
+from holdfast.worlds import make_world
 from holdfast.worlds.events import Record
 
 __all__ = [
@@ -216,7 +217,7 @@ def build(
     )
     plan = make_plan(config, sum(len(slots) for slots in cast.seats.values()))
     begin_world(world, config.run.seed, plan.phase(1))
-    stages = load_stages(config)
+    stages = load_stages(config, held=bool(directory.checkpoints(config).all()))
     warn_of_leaks(config, stages, plan.updates, warn)
     more = (SELFPLAY,) if config.selfplay.enabled else ()
     recorder = LiveRecorder(
@@ -239,24 +240,34 @@ def build(
     )
 
 
-def load_stages(config: Config) -> list[TailStage]:
-    """Return the tail stages of the config with their starts read from their files."""
+def load_stages(config: Config, held: bool = False) -> list[TailStage]:
+    """Return the tail stages of the config with their starts read from their files, which must fit every phase.
+
+    A run with checkpoints has its starts there (`held`): it goes on without a file that is no longer there.
+    """
     specs = parse_stages(config.guards.tails.stages)
     if not specs or not config.guards.tails.enabled:
         return []
-    if config.world.name not in OURS:
-        raise ConfigError("guards.tails.stages names files of starts, which only our worlds have.")
-    reader = importlib.import_module(f"holdfast.worlds.{config.world.name}.starts")
-    return [
-        TailStage(
-            label=spec.label,
-            type=spec.type,
-            updates=spec.updates,
-            starts=tuple(reader.read_starts(spec.path, type=spec.type, label=spec.label)),
-            count=spec.count,
+    if config.world.name != "shoal":
+        raise ConfigError(
+            "guards.tails.stages names files of starts, which only shoal has. In other worlds a run finds its own: "
+            "--guards.tails.mine true"
         )
-        for spec in specs
-    ]
+    from holdfast.worlds.shoal.starts import check_fish, read_starts
+
+    stages = []
+    for spec in specs:
+        if held and not Path(spec.path).exists():
+            starts = [Start(id=spec.label)]  # its place is taken by the checkpoint's
+        else:
+            typed = "" if spec.type == UNTYPED else spec.type
+            starts = read_starts(spec.path, type=typed, label=spec.label)
+            for phase in make_plan(config, 1).phases:
+                check_fish(starts, phase.options.fish, f"{spec.path}, phase {phase.name}")
+        types = {start.type for start in starts}
+        kind = types.pop() if spec.type == UNTYPED and len(types) == 1 else spec.type
+        stages.append(TailStage(spec.label, kind, spec.updates, tuple(starts), spec.count))
+    return stages
 
 
 def warn_of_leaks(
@@ -287,6 +298,12 @@ def probe_spec(config: Config) -> ProbeSpec:
     )
 
 
+def refuse_probe(config: Config) -> None:
+    """Raise a `ConfigError` for a probe that could not be played or ranked."""
+    rule = parse_rule(config.probe.best_by or main_metric(config.world.name))
+    check_probe(probe_spec(config), config.probe.world, rule)
+
+
 def start(
     config: Config,
     runs_dir: Path,
@@ -295,6 +312,7 @@ def start(
 ) -> Outcome:
     """Make a new run and train it; one that is too slow for `run.min_sps` is not even begun."""
     refuse_scripts(config)
+    refuse_probe(config)
     refuse_hopeless(config, runs_dir)
     if not config.run.name:
         config = named(config, free_name(config.world.name, runs_dir))

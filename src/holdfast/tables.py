@@ -156,6 +156,8 @@ def _within(value: Any, bounds: msgspec.Meta) -> bool:
 
 def _wrong(where: str, value: Any, hint: Any, bounds: msgspec.Meta | None) -> str:
     flag = "--" + where.replace("_", "-")
+    if get_origin(hint) is dict:
+        flag += ".name"
     return (
         f"{where} = {value!r} is not allowed. It takes {describe(hint, bounds)}; "
         f"type for example: {flag} {example(hint, bounds)}"

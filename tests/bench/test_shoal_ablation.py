@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.settings import overrides
 from holdfast.config import resolve
-from holdfast.plan import Plan
+from holdfast.loop import make_plan
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -37,7 +37,7 @@ def test_every_variant_is_a_valid_config_of_about_the_same_length(
     for name, settings in ablation.variants(quick).items():
         words = [*settings, *(ablation.QUICK if quick else ())]
         config = resolve(str(ablation.CONFIG), overrides(words))
-        plan = Plan(config.phases, config.plan, 1, config.world.options, config.learner)
+        plan = make_plan(config, 1)
         steps[name] = sum((p.last - p.first + 1) * p.options.fish for p in plan.phases)
     assert max(steps.values()) <= 1.05 * min(steps.values()), steps
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import ConfigError, StorageError
+from holdfast.errors import ConfigError
 from holdfast.probes.rank import parse_rule
 
 
@@ -22,6 +22,8 @@ def test_what_is_no_rule_is_refused(text: str) -> None:
         parse_rule(text)
 
 
-def test_a_metric_that_is_not_measured_is_named() -> None:
-    with pytest.raises(StorageError, match=r"'avg_finl'.*avg_final"):
-        parse_rule("avg_finl").key({"avg_final": 1.0})
+def test_what_a_probe_could_not_measure_is_worse_than_any_number() -> None:
+    rule = parse_rule("capture_time_s<=60, capture_rate, -capture_time_s")
+    nobody, slow = {"capture_rate": 0.0}, {"capture_rate": 0.0, "capture_time_s": 900.0}
+    assert rule.key(slow) > rule.key(nobody)
+    assert parse_rule("stage_1-1/clear_rate, -x").names == ["stage_1-1/clear_rate", "x"]

@@ -12,7 +12,9 @@ from holdfast.cli.settings import at_least, no_settings
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="name of the run")
-    parser.add_argument("--protocol", default="", help="a named protocol of the world (shoal: v36)")
+    parser.add_argument(
+        "--protocol", help="a named protocol of the world (shoal: v36); the run's own without"
+    )
     parser.add_argument(
         "--episodes", type=int, default=None, help="episodes (default: as the run's probe)"
     )
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         "run": args.run,
         "update": report.update,
         "env_steps": report.env_steps,
-        "protocol": args.protocol or None,
+        "protocol": report.probe if report.probe != "probe" else None,
         "deterministic": not args.sampled,
         **report.metrics,
         "intervals": {k: list(v) for k, v in report.intervals.items()},

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.settings import no_settings
+from holdfast.cli.settings import at_least, no_settings
 
 if TYPE_CHECKING:
     from holdfast.probes.mining import Found, Hold
@@ -70,6 +70,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     no_settings(rest)
+    at_least(args, count=0, seed=0)
     action = {"mine": mine, "draw": draw, "show": show, "worst": worst}[args.action]
     record = action(args)
     if args.json:

@@ -92,8 +92,10 @@ def trained(args: argparse.Namespace, name: str, call: Any) -> int:
 def dry_run(args: argparse.Namespace, config: Any) -> int:
     """Print what the run would do, phase by phase."""
     from holdfast.preflight import plan_rows
+    from holdfast.run import refuse_probe
     from holdfast.tables import text
 
+    refuse_probe(config)
     rows = plan_rows(config)
     sizes = {
         "games": config.world.options.games,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast.errors import ConfigError
 from holdfast.guards.adaptive import AdaptiveConfig, AdaptiveGuard
 from holdfast.guards.balance import BalanceConfig, BalanceGuard
 from holdfast.guards.bootstrap import BootstrapConfig, BootstrapGuard
@@ -61,6 +62,11 @@ class GuardsConfig:
 
 def make_guards(config: GuardsConfig, stages: Sequence[TailStage] = ()) -> list[Guard]:
     """Return the guards that the config enables; `stages` are the loaded starts of the tail ledger."""
+    if config.gate.enabled and not (config.density.enabled or config.boost.enabled):
+        raise ConfigError(
+            "guards.gate says how far guards.density and guards.boost may go, and both are off. Type for example: "
+            "--guards.density.enabled true"
+        )
     made: list[tuple[bool, Guard]] = [
         (config.nonfinite.enabled, NonFiniteGuard(config.nonfinite)),
         (config.plateau.enabled, PlateauGuard(config.plateau)),
@@ -72,7 +78,10 @@ def make_guards(config: GuardsConfig, stages: Sequence[TailStage] = ()) -> list[
         (config.dampen.enabled, DampenGuard(config.dampen)),
         (config.masking.enabled, MaskingGuard(config.masking)),
         (config.tails.enabled, TailLedger(config.tails, stages)),
-        (config.gate.enabled, PenaltyGate(config.gate, config.density.lock_until)),
+        (
+            config.gate.enabled,
+            PenaltyGate(config.gate, config.density.lock_until if config.density.enabled else 0),
+        ),
         (config.density.enabled, DensitySchedule(config.density)),
         (config.boost.enabled, BoostSchedule(config.boost)),
         (config.adaptive.enabled, AdaptiveGuard(config.adaptive)),

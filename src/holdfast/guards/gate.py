@@ -286,13 +286,11 @@ class PenaltyGate(Guard):
         low = self._threshold("success_p10", kind)
         p10_window = int(self._threshold("success_p10_window", kind))
         p10_own = self._median("p10", kind, p10_window)
-        p10_all = self._median("p10", "", config.success_p10_window)
+        p10_all = self._median("p10", "", p10_window)
         if low > 0:
             own_counts = self._separate(kind) and p10_own is not None
-            used, over = (
-                (p10_own, p10_window) if own_counts else (p10_all, config.success_p10_window)
-            )
-            found.append(Check(config.p10_signal, used, ">=", low, over))
+            used = p10_own if own_counts else p10_all
+            found.append(Check(config.p10_signal, used, ">=", low, p10_window))
         most_avoidable = self._threshold("success_avoidable", kind)
         if most_avoidable >= 0:
             signal = "probe/avoidable_death_fraction"

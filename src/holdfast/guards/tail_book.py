@@ -133,7 +133,8 @@ class Book:
             fresh = not entry.get("id") and not entry.get("snapshot") and seed is not None
             if fresh and fact is not None and fact < self.success.least:
                 about = {"label": "mined", "type": self.mined.type, "origin": f"update {update}"}
-                found.append({"seed": seed, "id": f"seed-{seed}", **about})
+                snapshot = entry.get("begin") or None
+                found.append({"seed": seed, "snapshot": snapshot, "id": f"seed-{seed}", **about})
         return found
 
     def reconcile(self, waiting: Sequence[int] | None) -> None:

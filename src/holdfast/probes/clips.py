@@ -47,6 +47,11 @@ def film_probe(
     return [directory / FOLDER / clip["file"] for clip in told]
 
 
+def filmed(directory: Path) -> set[int]:
+    """Return the updates whose evaluations have films; their checkpoints are kept, so that they can be shown again."""
+    return {int(path.stem[1:]) for path in (directory / FOLDER).glob("u*.json")}
+
+
 def film_chosen(
     report: EvalReport, spec: ProbeSpec, policy: Player, folder: Path, run: str
 ) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from holdfast.probes.stats import wilson
 from holdfast.records import Episode
 from holdfast.worlds.mario import MarioOptions
 from holdfast.worlds.mario.books import DEATHS, ENDS
+from holdfast.worlds.mario.options import parse_stages, stage_name
 from holdfast.worlds.mario.rewards import COMPONENTS
 
 PROTOCOLS = ("plain",)
@@ -42,6 +43,17 @@ def prepare(options: MarioOptions, protocol: str) -> MarioOptions:
             f"{nearest(protocol, PROTOCOLS)}"
         )
     return replace(options, noops=0)
+
+
+def metric_names(options: MarioOptions) -> list[str]:
+    """Return every metric that `measure` may find."""
+    stages = [stage_name(stage) for stage in parse_stages(options.stages)]
+    return [
+        "clear_rate", "death_rate", "best_x_mean", "best_x_median", "best_x_p10", "best_x_max", "ground_mean",
+        "score_mean", "coins_mean", *(f"end_{name}" for name in ENDS[1:]), "clear_steps_mean",
+        "clear_time_left_mean", *(f"stage_{name}/clear_rate" for name in stages),
+        *(f"stage_{name}/best_x_mean" for name in stages), "worst_place_share",
+    ]  # fmt: skip
 
 
 def measure(episodes: Sequence[Episode], options: MarioOptions, seeds: Sequence[int]) -> Measures:
@@ -89,7 +101,7 @@ def measure(episodes: Sequence[Episode], options: MarioOptions, seeds: Sequence[
         "actions": action_shares(episodes),
         "rewards": reward_parts(episodes),
     }
-    return Measures(metrics, samples, detail)
+    return Measures(metrics, samples, detail, shares=("clear_rate", "death_rate"))
 
 
 def by_stage(episodes: Sequence[Episode]) -> dict[str, dict[str, Any]]:

@@ -24,6 +24,13 @@ def prepare(options: PursuitOptions, protocol: str) -> PursuitOptions:
     return replace(options, p_full=0.0)
 
 
+def metric_names(options: PursuitOptions) -> tuple[str, ...]:
+    """Return every metric that `measure` may find."""
+    return (
+        "capture_rate", "escape_rate", "win_gap", "balance", "min_distance_m", "capture_time_s",
+    )  # fmt: skip
+
+
 def measure(episodes: Sequence[Episode], options: PursuitOptions, seeds: Sequence[int]) -> Measures:
     """Return capture and escape rates, capture times and distances."""
     captured = [float(e.facts.get("captured", 0.0)) for e in episodes]
@@ -40,4 +47,4 @@ def measure(episodes: Sequence[Episode], options: PursuitOptions, seeds: Sequenc
     if times:
         metrics["capture_time_s"] = float(np.mean(times))
     samples: dict[str, Sequence[float]] = {"capture_rate": captured, "min_distance_m": nearest}
-    return Measures(metrics, samples, {"captured": captured})
+    return Measures(metrics, samples, {"captured": captured}, shares=("capture_rate",))

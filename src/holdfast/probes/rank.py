@@ -8,14 +8,15 @@ capture_rate, -length_mean                 the second decides where the first is
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.errors import ConfigError, StorageError, nearest
+from holdfast.errors import ConfigError
 
-BOUND = re.compile(r"([\w/]+)\s*(>=|<=)\s*(\S+)")
-ORDER = re.compile(r"(-?)\s*([\w/]+)")
+BOUND = re.compile(r"(\w[\w/-]*)\s*(>=|<=)\s*(\S+)")
+ORDER = re.compile(r"(-?)\s*(\w[\w/-]*)")
 
 
 @dataclass(frozen=True)
@@ -37,19 +38,17 @@ class Rule:
         return [bound[0] for bound in self.bounds] + [order[0] for order in self.orders]
 
     def key(self, metrics: Mapping[str, float]) -> list[float]:
-        """Return what is compared, larger being better: bounds kept, then the metrics with their signs."""
-        for name in self.names:
-            if name not in metrics:
-                known = ", ".join(sorted(metrics))
-                raise StorageError(
-                    f"probe.best_by names '{name}', which is not measured.{nearest(name, list(metrics))} "
-                    f"There are: {known}."
-                )
+        """Return what is compared, larger being better: bounds kept, then the metrics with their signs.
+
+        What a probe could not measure, such as the time to a capture where there was none, keeps no bound and is worse than
+        any number.
+        """
         kept = sum(
-            metrics[name] >= limit if sign == ">=" else metrics[name] <= limit
+            name in metrics and (metrics[name] >= limit if sign == ">=" else metrics[name] <= limit)
             for name, sign, limit in self.bounds
         )
-        return [float(kept), *(sign * metrics[name] for name, sign in self.orders)]
+        orders = (sign * metrics[n] if n in metrics else -math.inf for n, sign in self.orders)
+        return [float(kept), *orders]
 
 
 def parse_rule(text: str) -> Rule:

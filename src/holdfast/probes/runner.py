@@ -2,7 +2,7 @@
 
 A probe makes a world of its own with one game an episode, so all episodes run at once and each begins
 from a literal seed. What is measured beyond returns and lengths is the world's own matter: a module
-`probes/<world>.py` with `prepare` and `measure`.
+`probes/<world>.py` with `prepare`, `measure` and `metric_names`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, nearest
 from holdfast.learn.roles import Player, act, begin
 from holdfast.probes.headlines import headline
-from holdfast.probes.stats import bootstrap_mean
+from holdfast.probes.pairs import PREFIX
+from holdfast.probes.rank import Rule
+from holdfast.probes.stats import bootstrap_mean, wilson
 from holdfast.records import Episode, EvalReport
 from holdfast.worlds import OURS, make_world
 from holdfast.worlds.contract import World
 from holdfast.worlds.events import Record
 
 SEED_LIMIT = 2**31 - 1
+METRICS = ("return_mean", "return_std", "return_min", "return_max", "length_mean", "episodes")
+"""What is measured in every world."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Measures:
     samples: dict[str, Sequence[float]]
     """Per-episode values of the metrics that are means; intervals are made from these."""
     detail: dict[str, Any]
+    shares: tuple[str, ...] = ()
+    """Metrics whose values per episode are 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -103,26 +109,34 @@ def run_probe(
     }
     samples: dict[str, Sequence[float]] = {"return_mean": returns, "length_mean": lengths}
     detail: dict[str, Any] = {"returns": returns, "lengths": lengths}
+    shares: tuple[str, ...] = ()
     if module:
         measures = module.measure(episodes, options, spec.seeds)
         metrics.update(measures.metrics)
         samples.update(measures.samples)
         detail.update(measures.detail)
+        shares = measures.shares
     detail["samples"] = samples
-    detail["values"] = dict(spec.values)
+    detail["values"] = {name: getattr(options, name, value) for name, value in spec.values}
     return EvalReport(
         probe=spec.protocol or "probe",
         update=update,
         env_steps=env_steps,
         seeds=spec.seeds,
         metrics=metrics,
-        intervals={name: bootstrap_mean(values) for name, values in samples.items()},
+        intervals={
+            name: wilson(round(sum(values)), len(values))
+            if name in shares
+            else bootstrap_mean(values)
+            for name, values in samples.items()
+        },
         detail=detail,
     )
 
 
 def played_options(spec: ProbeSpec) -> Any:
-    """Return the options that a probe's world is made with: one game an episode, and the values in use."""
+    """Return the options that a probe's world is made with: one game an episode, the values in use, and over both what the
+    protocol fixes."""
     module = _module(spec.world)
     options = replace(turned(spec.options, dict(spec.values)), games=len(spec.seeds))
     if module:
@@ -143,6 +157,29 @@ def turned(options: Any, values: Mapping[str, Any]) -> Any:
             if name in known
         },
     )
+
+
+def check_probe(spec: ProbeSpec, changes: Mapping[str, Any], rule: Rule) -> None:
+    """Raise a `ConfigError` if the protocol is unknown or overrules one of the `changes` of `probe.world`, or if the rule
+    that ranks checkpoints names what is never measured."""
+    options = played_options(spec)
+    for name in changes:
+        mine, fixed = getattr(spec.options, name), getattr(options, name)
+        if mine != fixed and name != "games":
+            raise ConfigError(
+                f"probe.world sets {name} to {mine!r}, but evaluations take {fixed!r}"
+                + (f" by the protocol '{spec.protocol}'." if spec.protocol else ".")
+                + " Leave one of them out."
+            )
+    module = _module(spec.world)
+    known = [*METRICS, *(module.metric_names(options) if module else ())]
+    known += [PREFIX + name for name in known]
+    for name in rule.names:
+        if name not in known:
+            raise ConfigError(
+                f"probe.best_by names '{name}', which is not measured in this world.{nearest(name, known)} "
+                f"There are: {', '.join(sorted(known[: len(known) // 2]))}."
+            )
 
 
 def play(

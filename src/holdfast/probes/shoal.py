@@ -26,6 +26,22 @@ PROTOCOLS = ("v36",)
 V36_NE = (90.0, 150.0)
 """What the original called NE; in its own frame this is N to NW."""
 TOP_CLUSTERS = 6
+PLACES = (
+    "step_one_top_share",
+    "step_one_ne_fast_share",
+    "step_one_v36_ne_fast_share",
+    "hot_spot_share",
+)
+CEILING = (
+    "ceiling_avg_final",
+    "ceiling_min_final",
+    "ceiling_ed100",
+    "ceiling_p10",
+    "ceiling_step_one_count",
+    "avoidable_death_fraction",
+    "avoidable_step_one_count",
+    "regret",
+)
 
 
 def prepare(options: ShoalOptions, protocol: str) -> ShoalOptions:
@@ -54,6 +70,12 @@ def prepare(options: ShoalOptions, protocol: str) -> ShoalOptions:
     )
 
 
+def metric_names(options: ShoalOptions) -> list[str]:
+    """Return every metric that `measure` may find; a predator that hunts has no ceiling."""
+    names = list(measure_deaths(np.zeros((1, 1), np.int64), options.max_steps).metrics)
+    return names + list(PLACES) + ([] if options.predator_hunts else list(CEILING))
+
+
 def measure(episodes: Sequence[Episode], options: ShoalOptions, seeds: Sequence[int]) -> Measures:
     """Return the metrics of the evaluation and what they are made of."""
     deaths = np.array([e.detail["death_steps"] for e in episodes])
@@ -69,8 +91,8 @@ def measure(episodes: Sequence[Episode], options: ShoalOptions, seeds: Sequence[
         died, what = died & best.survivable, "avoidable deaths"
     step_one_places(found, episodes, starts)
     hot = hot_spot(starts, died)
+    found.metrics["hot_spot_share"] = hot["share"] if hot is not None else 0.0
     if hot is not None:
-        found.metrics["hot_spot_share"] = hot["share"]
         found.detail["hot_spot"] = {"of": what, **hot}
     found.detail["start_heading_deg"] = [s["heading_deg"] for s in starts]
     found.detail["start_speed"] = [s["speed"] for s in starts]
@@ -149,14 +171,13 @@ def step_one_places(
     ]
     found.detail["step_one"] = records
     found.detail["step_one_clusters"] = clusters(records, TOP_CLUSTERS)
-    if records:
-        found.metrics["step_one_top_share"] = clusters(records, 1)[0]["share"]
-        for name, span in (
-            ("step_one_ne_fast_share", sector_range("NE")),
-            ("step_one_v36_ne_fast_share", V36_NE),
-        ):
-            share = fast_share(records, span)
-            found.metrics[name] = 0.0 if share is None else share
+    found.metrics["step_one_top_share"] = clusters(records, 1)[0]["share"] if records else 0.0
+    for name, span in (
+        ("step_one_ne_fast_share", sector_range("NE")),
+        ("step_one_v36_ne_fast_share", V36_NE),
+    ):
+        share = fast_share(records, span) if records else None
+        found.metrics[name] = 0.0 if share is None else share
 
 
 def hot_spot(starts: Sequence[Mapping[str, float]], died: Bools) -> dict[str, Any] | None:

@@ -42,11 +42,7 @@ def in_training(config: Any, run: Path, hold: str) -> tuple[Callable[[Found], An
 
     def options_of(one: Found) -> Any:
         phase = plan.phase(one.update)
-        first = phase.first
-        for earlier in reversed(plan.phases[: phase.index]):
-            if earlier.options != phase.options:  # the world was built anew after it
-                break
-            first = earlier.first
+        first = plan.built_at(phase)
         updates = began_in(one, phase.learner.steps, first)
         made = {replace(phase.options, **values.get(max(u, first), {})) for u in updates}
         # Whether the guards' values held already at the first reset of a world is not recorded.

@@ -252,8 +252,9 @@ def death_histograms(run: RunFiles) -> Figure | None:
         axes.set_visible(False)
     figure.supxlabel("step of death", fontsize=10.5, color=QUIET)
     figure.supylabel("fish", fontsize=10.5, color=QUIET)
-    colours = [Patch(color=RED), Patch(color=GREY)]
-    grid[len(shown) - 1].legend(colours, ["avoidable", "unavoidable"], loc="upper right")
+    if any((probe.get("detail") or {}).get("survivable") is not None for probe in shown):
+        colours = [Patch(color=RED), Patch(color=GREY)]
+        grid[len(shown) - 1].legend(colours, ["avoidable", "unavoidable"], loc="upper right")
     return figure
 
 

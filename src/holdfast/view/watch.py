@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.api import players_of
+from holdfast.api import players_of, values_at
 from holdfast.config import Config
 from holdfast.errors import StorageError
 from holdfast.probes.films import ForeignFilm, Take, film_games, side_by_side
@@ -93,10 +93,9 @@ def set_scene(directory: RunDirectory, config: Config, checkpoint: Checkpoint, w
     policy, scripts = players_of(directory, config, checkpoint)
     probes = [p for p in read_lines(directory.path / "evals.jsonl") if p.get("seeds")]
     before = [p for p in probes if int(p["update"]) <= checkpoint.update]
-    values = dict((before[-1].get("detail") or {}).get("values") or {}) if before else {}
     spec = replace(
         probe_spec(config),
-        values=tuple(sorted(values.items())),
+        values=values_at(directory, checkpoint),
         scripts=scripts,
         deterministic=config.probe.deterministic and not wish.sampled,
     )

@@ -15,15 +15,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from holdfast.errors import AssetError
+from holdfast.errors import AssetError, ConfigError
 from holdfast.records import Array, Start
+from holdfast.store.files import write_atomic
 from holdfast.worlds.shoal.arrays import empty_shoals
 from holdfast.worlds.shoal.options import ShoalOptions
 from holdfast.worlds.shoal.reset import BEFORE_ROLL, SNAPSHOT_SHAPES, StartLaw, begin_games
@@ -101,12 +101,7 @@ def write_starts(path: str | Path, starts: Sequence[Start]) -> Path:
         "world": "shoal",
         "starts": [_to_json(start) for start in starts],
     }
-    draft = target.with_name(target.name + ".part")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(target)
+    write_atomic(target, json.dumps(content, indent=1))
     return target
 
 
@@ -125,7 +120,7 @@ def read_starts(
     source = Path(path)
     content = _load(source)
     if content.get("format") == FORMAT:
-        starts = [_from_json(entry, source) for entry in content["starts"]]
+        starts = [_from_json(entry, source) for entry in _list(content.get("starts"))]
         starts = [_retagged(start, type, label) for start in starts]
     else:
         starts = [
@@ -147,6 +142,17 @@ def read_starts(
     return [starts[k % len(starts)] for k in range(limit)] if limit > 0 else starts
 
 
+def check_fish(starts: Sequence[Start], fish: int, where: str) -> None:
+    """Raise a `ConfigError` if a start holds fish and the world has another number of them."""
+    for start in starts:
+        held = np.shape((start.snapshot or {}).get("fish_pos", np.zeros((fish, 2))))[0]
+        if held != fish:
+            raise ConfigError(
+                f"{where}: a start holds {held} fish, and the world has {fish}. Make the file with --hold predator, "
+                "which goes with any number of fish."
+            )
+
+
 def _load(source: Path) -> dict[str, Any]:
     try:
         content = json.loads(source.read_text(encoding="utf-8"))
@@ -160,10 +166,19 @@ def _load(source: Path) -> dict[str, Any]:
 
 
 def _mix_velocities(content: Mapping[str, Any]) -> list[list[float]]:
-    found = list(content.get("velocities") or [])
-    clusters = (content.get("summary") or {}).get("clusters") or []
-    found += [(cluster.get("sample") or {}).get("predator_velocity") for cluster in clusters]
+    found = _list(content.get("velocities"))
+    clusters = _list(_dict(content.get("summary")).get("clusters"))
+    samples = [_dict(_dict(cluster).get("sample")) for cluster in clusters]
+    found = found + [sample.get("predator_velocity") for sample in samples]
     return [[float(v) for v in entry] for entry in found if _is_velocity(entry)]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _is_velocity(entry: Any) -> bool:

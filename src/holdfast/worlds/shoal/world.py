@@ -322,6 +322,10 @@ class ShoalWorld(World):
                 "start_heading_deg": math.degrees(math.atan2(vy, vx)) % 360.0,
                 "start_speed": math.hypot(vx, vy),
             },
+            begin={
+                "predator_pos": self._first[g, :2].tolist(),
+                "predator_vel": self._first[g, 2:].tolist(),
+            },
             detail={
                 "death_steps": deaths,
                 "step_one": [self._step_one(g, int(i)) for i in step_one],

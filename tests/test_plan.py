@@ -1,0 +1,40 @@
+"""How long a run with phases is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.config import resolve, with_changes
+from holdfast.loop import make_plan
+
+
+def spans(config: Any) -> list[tuple[int, int, int]]:
+    return [(p.options.fish, p.first, p.last) for p in make_plan(config, 1).phases]
+
+
+def test_a_run_is_as_long_as_its_phases_unless_it_is_said() -> None:
+    phases = ("plan.curriculum", "5:6,10:6")
+    whole = resolve("shoal", [phases])
+    assert whole.run.updates == 12 and spans(whole) == [(5, 1, 6), (10, 7, 12)]
+    assert spans(resolve("shoal", [phases, ("updates", 8)])) == [(5, 1, 6), (10, 7, 8)]
+    assert spans(resolve("shoal", [phases, ("updates", 4)])) == [(5, 1, 4)]
+    assert spans(resolve("shoal", [phases, ("updates", 20)])) == [(5, 1, 6), (10, 7, 20)]
+    assert spans(with_changes(whole, [("updates", 15)])) == [(5, 1, 6), (10, 7, 15)]
+
+
+@pytest.mark.parametrize("said", ["", "[run]\nupdates = 9\n"])
+def test_phases_of_a_file(tmp_path: Path, said: str) -> None:
+    path = tmp_path / "a.toml"
+    phase = "[[phase]]\nupdates = 3\nworld = { fish = 7 }\n[[phase]]\nupdates = 4\n"
+    path.write_text(f'{said}[world]\nname = "shoal"\n{phase}')
+    end = 9 if said else 7
+    assert spans(resolve(str(path))) == [(7, 1, 3), (25, 4, end)]
+    assert spans(resolve(str(path), [("env_steps", 2 * 64)])) == [(7, 1, 2)]
+
+
+def test_the_world_of_a_phase_is_as_old_as_its_options() -> None:
+    plan = make_plan(resolve("shoal", [("plan.curriculum", "5:2,5:2,6:2,5:2")]), 1)
+    assert [plan.built_at(phase) for phase in plan.phases] == [1, 1, 5, 7]
