@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.config import Config, resolve
+from holdfast.config import Config, check_text, resolve
 from holdfast.errors import ConfigError
 from holdfast.learn.policy import Policy
 from holdfast.learn.restore import policy_from_checkpoint, policy_of
@@ -18,6 +18,7 @@ from holdfast.run import Outcome, RunDirectory, probe_spec, start
 from holdfast.selfplay.opponents import frozen_of, scripts_of
 from holdfast.store.checkpoint import Checkpoint
 from holdfast.store.journal import read_lines
+from holdfast.store.weights import SPEC, read_source
 from holdfast.tables import build
 from holdfast.worlds import make_world, options_type, world_type
 from holdfast.worlds.contract import World
@@ -25,7 +26,7 @@ from holdfast.worlds.contract import World
 
 def make(name: str, *, seed: int = 0, **options: Any) -> World:
     """Return a world (a `gymnasium.vector.VectorEnv`), for example `make("shoal", games=64, fish=25)`."""
-    return make_world(name, build(options_type(name), options, "world"), seed)
+    return make_world(name, build(options_type(check_text(name)), options, "world"), seed)
 
 
 def train(
@@ -85,9 +86,17 @@ def load_policy(
     update: int | None = None,
     latest: bool = False,
 ) -> Policy | RolePolicies:
-    """Return the frozen policy of a run's best checkpoint (or of `update`, or the newest)."""
+    """Return the frozen policy of a run's best checkpoint (or of `update`, or the newest), or of an exported directory."""
+    if (Path(run) / SPEC).is_file():
+        return policy_of_weights(Path(run))
     directory = _directory(run, runs_dir)
     return players_of(directory, directory.config(), _checkpoint(directory, update, latest))[0]
+
+
+def policy_of_weights(path: Path) -> Policy:
+    """Return the policy that `holdfast ckpt export` has written to a directory."""
+    weights = read_source(str(path), path.parent).learner("learner")
+    return policy_of({"spec": weights.spec, "parameters": weights.parameters, "norm": weights.norm})
 
 
 def players_of(

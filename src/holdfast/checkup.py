@@ -4,6 +4,7 @@
 |---------------|------------------------------------------------------------------------|------------|
 | disk          | space for the whole run against what is free; the directory is written | refused, 5 |
 | contract      | shapes, masks, roles, values, queued starts over random play           | refused, 6 |
+| space         | observations lie within their own space                                | a warning  |
 | numbers       | no NaN or infinity in observations and rewards                         | refused, 6 |
 | truncation    | a cut episode has a final observation and is followed by a first one   | refused, 6 |
 | determinism   | two worlds with one seed and the same actions agree                    | refused, 6 |
@@ -34,6 +35,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.preflight import Estimate, disk_budget, estimate, existing, hours
 from holdfast.worlds import OURS, make_world
 from holdfast.worlds.check import (
+    check_bounds,
     check_determinism,
     check_round_trip,
     check_shape,
@@ -108,8 +110,13 @@ def examine(config: Config, runs_dir: Path, steps: int) -> Iterator[Finding]:
             yield from _contract(world, steps)
             yield from _round_trip(world, steps)
             yield from _play(config, world)
-        yield from _determinism(name in OURS, make, steps)
-        yield from _workers(name, small, steps)
+        findings = list(_determinism(name in OURS, make, steps))
+        yield from findings
+        if all(finding.level == "ok" for finding in findings):
+            yield from _workers(name, small, steps)
+        else:
+            text = "not compared: the environment does not even repeat itself"
+            yield Finding("workers", "warning", text)
         found = estimate(config, runs_dir)
     except HoldfastError as error:
         if isinstance(error, ConfigError):
@@ -144,6 +151,9 @@ def _contract(world: World, steps: int) -> Iterator[Finding]:
     yield _of("numbers", bad, f"no NaN or infinity in {steps} steps of random play")
     yield _of("truncation", cut, "a cut episode keeps its last observation, and a new one begins")
     yield _of("contract", rest, f"kept over {steps} steps of random play")
+    outside = check_bounds(world, steps, seed=7)
+    if outside:
+        yield Finding("space", "warning", outside[0])
 
 
 def _cut(world: World) -> list[str]:
@@ -227,7 +237,7 @@ def _trace(world: World, steps: int) -> bytes:
 
 def _play(config: Config, world: World) -> Iterator[Finding]:
     """Play at random for a while and sum up rewards and ends."""
-    world.reset(seed=0)
+    playing = world.reset(seed=0)[1]["mask"]
     world.action_space.seed(0)
     actions = [world.action_space.sample() for _ in range(16)]
     rewards: list[np.ndarray[Any, Any]] = []
@@ -237,7 +247,8 @@ def _play(config: Config, world: World) -> Iterator[Finding]:
     began = time.perf_counter()
     while time.perf_counter() - began < PLAY_S:
         _, reward, _, _, info = world.step(actions[len(rewards) % 16])
-        rewards.append(reward.copy())
+        rewards.append(reward[playing])
+        playing = info["mask"]
         for episode in info.get("episodes", ()):
             ends[episode.ended] = ends.get(episode.ended, 0) + 1
             lengths.append(episode.steps)

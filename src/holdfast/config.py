@@ -175,9 +175,19 @@ Tables = dict[str, dict[str, Any]]
 LENGTHS = {"updates", "env_steps"}
 
 
+def check_text(target: Any) -> str:
+    """Return the name of a world or a file, or say how an environment is named."""
+    if isinstance(target, str):
+        return target
+    raise ConfigError(
+        f"{target!r} is not allowed here. An environment is named by text, so that every worker and every resumed run can "
+        "make it: a world, a Gymnasium id, or 'module:function' for a function that returns one."
+    )
+
+
 def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
     """Return the config for a world's name or a TOML file, with overrides on top."""
-    tables: Tables = {"world": {"name": target}}
+    tables: Tables = {"world": {"name": check_text(target)}}
     if target.endswith(".toml"):
         tables = anchored(read_toml(Path(target)), Path(target).parent)
     name = tables.get("world", {}).get("name")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class HoldfastError(Exception):
@@ -40,6 +41,8 @@ class GuardStop(HoldfastError):
     """A guard decided that the run must not go on."""
 
     exit_code = 4
+    directory: Path | None = None
+    """The run that was stopped, if it had begun."""
 
 
 class StorageError(HoldfastError):

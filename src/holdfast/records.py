@@ -21,6 +21,15 @@ Signals = Mapping[str, Any]
 """Named values that guards read: numbers, strings, or lists of plain records."""
 
 
+SMALLEST_PICTURE = 36
+"""Side of the smallest picture that every network for pictures can read."""
+
+
+def is_picture(shape: tuple[int, ...]) -> bool:
+    """Return whether observations of this shape can be pictures: (height, width) or (height, width, channels)."""
+    return len(shape) in (2, 3) and min(shape[:2]) >= SMALLEST_PICTURE
+
+
 @dataclass(frozen=True)
 class Start:
     """A state that an episode can begin from: a seed, or a snapshot of the world."""

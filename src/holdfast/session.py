@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from holdfast.config import Config, to_toml
-from holdfast.errors import GuardStop, HoldfastError, StorageError
+from holdfast.errors import EnvironmentFault, GuardStop, HoldfastError, StorageError
 from holdfast.ladder import EVENT, Rung, climb_down, out_of_memory, refitted, same_size
 from holdfast.learn.learner import Learner
 from holdfast.lookout import Lookout
@@ -198,8 +198,13 @@ class Session:
             checkpoint = directory.checkpoints(config).newest(say)
             beat = Heartbeat(directory.path, warn=say)
             stack.callback(beat.close)
-            prewarm_stages(config, self.record)
-            loop = self.build(config, directory, self.show, say, self.record, beat)
+            try:
+                prewarm_stages(config, self.record)
+                loop = self.build(config, directory, self.show, say, self.record, beat)
+            except EnvironmentFault:
+                made = checkpoint.update if checkpoint else 0
+                beat.tell("failed", {"update": made, "updates": config.run.updates})
+                raise
             stack.callback(self._close, loop)
             note = stack.enter_context(noted(directory.path, lambda: loop.progress.update))
             try:
@@ -207,7 +212,7 @@ class Session:
                 if loop.progress.update >= loop.total:
                     say(
                         f"Nothing left to do: {loop.progress.update} of {loop.total} updates are made. "
-                        f"For more, type: holdfast resume {directory.name} --updates {2 * loop.total}"
+                        f"For more, type: holdfast resume {directory.name} --updates {2 * max(loop.progress.update, loop.total)}"
                     )
                     return self._outcome("nothing_to_do", 0, loop)
                 with Lookout(loop, beat, config.heartbeat, self.slow, say):
@@ -293,9 +298,11 @@ class Session:
                 path.write_text("".join(traceback.format_exception(error)))
                 about["traceback"] = path.name
         note("end", **about)
-        stopped = isinstance(error, GuardStop)
+        state = "failed"
+        if isinstance(error, GuardStop):
+            state, error.directory = "stopped", self.directory.path
         with contextlib.suppress(StorageError):
-            self._tell_state(loop, "stopped" if stopped else "failed")
+            self._tell_state(loop, state)
 
     def _tell_state(self, loop: Loop, state: str) -> None:
         progress = loop.progress

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable
@@ -13,9 +14,10 @@ from holdfast.cli.settings import overrides
 from holdfast.config import differences, resolve, to_toml
 from holdfast.view.files import RunFiles
 from holdfast.view.finish import finish
-from holdfast.view.report import command, write_report
+from holdfast.view.report import command, repeatable, write_report
 
 VOID = {"meta", "img", "br"}
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 class Balance(HTMLParser):
@@ -117,6 +119,10 @@ def test_the_command_names_the_seed_and_what_differs_from_the_preset(tmp_path: P
         ("CartPole-v1", [("env_steps", 20000), ("learner.normalise_obs", False)]),
         ("CartPole-v1", [("seed", 3)]),
         ("CartPole-v1", [("updates", 9), ("run.env_steps", 0)]),
+        ("shoal", [("probe.world.fish", 96), ("plan.curriculum", "5:3,6:3")]),
+        (str(CONFIGS / "shoal" / "best.toml"), []),
+        (str(CONFIGS / "mario" / "phases.toml"), []),
+        (str(CONFIGS / "pursuit" / "z1.toml"), []),
     ],
 )
 def test_the_command_makes_the_same_run_again(
@@ -129,6 +135,15 @@ def test_the_command_makes_the_same_run_again(
     assert differences(config, resolve(words[2], overrides(words[3:]))) == [
         "run.name: tiny -> tiny-again"
     ]
+
+
+def test_a_hash_is_promised_only_of_a_run_made_in_one_go(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "tiny")
+    assert repeatable(RunFiles(run))
+    line = {"event": "begin", "update": 4, "resumed": True, "changed": []}
+    for changed, same in (([], True), (["run.updates: 4 -> 8"], False)):
+        (run / "sessions.jsonl").write_text(json.dumps({**line, "changed": changed}) + "\n")
+        assert repeatable(RunFiles(run)) == same
 
 
 def test_finish_says_where_everything_is(tmp_path: Path, only: Callable[..., None]) -> None:

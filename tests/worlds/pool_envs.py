@@ -159,3 +159,71 @@ class Dies(Walk):
 class RaisesInReset(Walk):
     def reset(self, seed=None, options=None):
         raise KeyError("no level")
+
+
+class Kept(gym.Env):
+    """Remembers the actions that it was given; its spaces are set by what is made of it."""
+
+    def __init__(self, observation_space, action_space, length=9):
+        self.observation_space, self.action_space, self.length = (
+            observation_space, action_space, length,
+        )  # fmt: skip
+        self.given: list[Any] = []
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.see(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), (action, type(action))
+        self.given.append(action)
+        self.t += 1
+        return self.see(), 1.0, self.t == self.length, False, {}
+
+    def see(self):
+        self.observation_space.seed(int(self.np_random.integers(1 << 30)))
+        return self.observation_space.sample()
+
+
+NUMBERS = gym.spaces.Box(-1, 1, (3,), np.float32)
+
+
+def late_choices():
+    return Kept(NUMBERS, gym.spaces.Discrete(3, start=5))
+
+
+def switches():
+    return Kept(NUMBERS, gym.spaces.MultiBinary(4))
+
+
+def pictures():
+    return Kept(gym.spaces.Box(0, 255, (40, 48, 3), np.uint8), gym.spaces.Discrete(2))
+
+
+def outside():
+    env = Kept(NUMBERS, gym.spaces.Discrete(2))
+    env.see = lambda: np.full(3, 5.0, np.float32)
+    return env
+
+
+def endless():
+    return Kept(NUMBERS, gym.spaces.Discrete(2), length=-1)
+
+
+class Fickle(Kept):
+    def see(self):
+        return np.random.default_rng().uniform(-1, 1, 3).astype(np.float32)
+
+
+def fickle():
+    return Fickle(NUMBERS, gym.spaces.Discrete(2))
+
+
+class Paid(Tag):
+    """Pays one to every agent that is still in."""
+
+    def step(self, actions):
+        paid = dict.fromkeys(self.agents, 1.0)
+        obs, _, over, cut, about = super().step(actions)
+        return obs, paid, over, cut, about

@@ -56,18 +56,18 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 def trained(args: argparse.Namespace, name: str, call: Any) -> int:
     """Train with a display, write the report, say where everything is."""
-    from holdfast.errors import HoldfastError
+    from holdfast.errors import GuardStop
     from holdfast.view.console import Console
 
-    with Console(f"holdfast · {name}", plain=args.plain or None) as console:
-        outcome = call(console.show, console.say)
+    try:
+        with Console(f"holdfast · {name}", plain=args.plain or None) as console:
+            outcome = call(console.show, console.say)
+    except GuardStop as stop:  # what stopped it is what one wants to look at
+        if stop.directory is not None and not args.no_report:
+            write_report(stop.directory)
+        raise
     if outcome.state != "nothing_to_do" and not args.no_report:
-        from holdfast.view.finish import finish
-
-        try:
-            finish(outcome.directory, lambda text: print(text, file=sys.stderr))
-        except (HoldfastError, OSError) as error:  # a full disk must not hide how the run ended
-            print(f"the report could not be written: {error}", file=sys.stderr)
+        write_report(outcome.directory)
     if args.json:
         print(
             json.dumps(
@@ -87,6 +87,17 @@ def trained(args: argparse.Namespace, name: str, call: Any) -> int:
             file=sys.stderr,
         )
     return int(outcome.exit_code)
+
+
+def write_report(directory: Path) -> None:
+    """Write the pictures and the report of a run, and say where they are."""
+    from holdfast.errors import HoldfastError
+    from holdfast.view.finish import finish
+
+    try:
+        finish(directory, lambda text: print(text, file=sys.stderr))
+    except (HoldfastError, OSError) as error:  # a full disk must not hide how the run ended
+        print(f"the report could not be written: {error}", file=sys.stderr)
 
 
 def dry_run(args: argparse.Namespace, config: Any) -> int:

@@ -157,6 +157,11 @@ class HintsGuard(Guard):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.table.load_state_dict(state["table"])
+        if (
+            self.config.stop_when_endless
+        ):  # what stopped the run stops it again at once, not after the cooldown
+            fatal = {rule.id for rule in RULES if rule.severity == "fatal"}
+            self.table.said = {k: v for k, v in self.table.said.items() if k not in fatal}
         self.episodes, self.env_steps = int(state["episodes"]), float(state["env_steps"])
         self.steps_without_end = float(state["steps_without_end"])
         first = state["first_return"]

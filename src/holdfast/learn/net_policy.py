@@ -11,7 +11,7 @@ from holdfast.learn.layers import load
 from holdfast.learn.nets import ActorCritic
 from holdfast.learn.normalise import ObsNorm
 from holdfast.learn.pixels import View
-from holdfast.learn.policy import Policy
+from holdfast.learn.policy import Policy, observation_rows
 from holdfast.learn.sac_nets import SacPlayer
 from holdfast.learn.spec import NetSpec, check_parameters
 from holdfast.records import F32, Array, Bools
@@ -77,7 +77,7 @@ class NetPolicy(Policy):
         self._begun = np.concatenate([self._begun[1:], first[None]])
 
     def _rows(self, obs: Array) -> Array:
-        rows = np.asarray(obs, self.spec.obs_dtype).reshape(len(obs), -1)
+        rows = observation_rows(obs, self.spec).astype(self.spec.obs_dtype, copy=False)
         return rows if self.norm is None else self.norm.apply(rows)
 
     def _run(self) -> tuple[F32, F32, F32]:

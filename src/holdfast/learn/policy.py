@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from holdfast.errors import ConfigError
 from holdfast.learn.normalise import ObsNorm
 from holdfast.learn.spec import FUSED_WIDTH, NetSpec
 from holdfast.records import F32, Array, Bools
@@ -80,7 +81,7 @@ class Policy:
         return np.minimum(self._head("q1", pairs), self._head("q2", pairs))[:, 0]
 
     def _rows(self, obs: Array) -> F32:
-        rows = np.asarray(obs, np.float32).reshape(len(obs), self.spec.obs_size)
+        rows = observation_rows(obs, self.spec).astype(np.float32, copy=False)
         return rows if self.norm is None else self.norm.apply(rows)
 
     def _head(self, head: str, x: F32) -> F32:
@@ -91,6 +92,18 @@ class Policy:
             x = np.tanh(x) if self.spec.activation == "tanh" else np.maximum(x, 0)
         out: F32 = x @ p[f"{head}_out.weight"].T + p[f"{head}_out.bias"]
         return out
+
+
+def observation_rows(obs: Array, spec: NetSpec) -> Array:
+    """Return observations as rows `[n, D]`, or say what was expected."""
+    rows = np.asarray(obs)
+    size = spec.obs_size
+    if rows.dtype.kind not in "fiub" or rows.ndim < 2 or rows[:1].size != min(len(rows), 1) * size:
+        raise ConfigError(
+            f"The policy got observations of the shape {rows.shape} and type {rows.dtype}. It takes rows of {size} numbers, "
+            "one a slot, as its world gives them; for a single observation, type: policy.act(obs[None])[0]"
+        )
+    return rows.reshape(len(rows), size)
 
 
 def make_policy(spec: NetSpec, parameters: Mapping[str, F32], norm: ObsNorm | None) -> Policy:

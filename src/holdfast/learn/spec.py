@@ -18,7 +18,7 @@ import numpy as np
 
 from holdfast.errors import ConfigError, StorageError
 from holdfast.learn.options import LearnerConfig
-from holdfast.records import F32
+from holdfast.records import F32, SMALLEST_PICTURE, is_picture
 
 ActionKind = Literal["discrete", "multi_discrete", "gaussian", "squashed"]
 """`squashed`: tanh of a Gaussian whose deviation depends on the observation too (SAC)."""
@@ -32,8 +32,6 @@ STATE = 7
 FEWEST_RAYS = 4
 PLACE = 2
 """Numbers of a place: x and y."""
-SMALLEST = 36
-"""Side of the smallest picture that every network for pictures can read."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ def spec_from(
             "with gymnasium.wrappers.FlattenObservation, and pass 'my_module:make_env'."
         )
     shape, pixels = observation_space.shape, observation_space.dtype == np.uint8
-    pictures = len(shape) in (2, 3) and min(shape[:2]) >= SMALLEST
+    pictures = is_picture(shape)
     trunk = config.net if config.net != "auto" else "nature" if pixels and pictures else "mlp"
     if observation_space.dtype not in (np.float32, np.uint8):
         raise ConfigError(
@@ -193,7 +191,7 @@ def spec_from(
     elif trunk != "mlp" and not pictures:
         raise ConfigError(
             f"learner.net = '{trunk}' reads pictures, and the observations have the shape {shape}. Allowed: "
-            f"(height, width) or (height, width, channels) from {SMALLEST} x {SMALLEST} on. "
+            f"(height, width) or (height, width, channels) from {SMALLEST_PICTURE} x {SMALLEST_PICTURE} on. "
             "For other observations, type: --learner.net mlp"
         )
     if trunk == "mlp" and (pixels or stack > 1):

@@ -39,7 +39,11 @@ def best_words(record: Mapping[str, Any]) -> str:
     best = record["best"]
     chosen = [f"--{key}={setting}" for key, setting in best["settings"]]
     given = [f"--{key}={setting}" for key, setting in record["settings"]]
-    command = shlex.join(["holdfast", "study", record["target"], "--seeds", "1-5", *given, *chosen])
+    used = int(record.get("seed", 1))
+    others = ",".join(str(seed) for seed in range(1, 7) if seed != used)
+    command = shlex.join(
+        ["holdfast", "study", record["target"], "--seeds", others, *given, *chosen]
+    )
     return (
         f"`{best['run']}`: {record['main']} {value(best['value'])} with {' '.join(chosen)}\n\n"
         "One seed chose it, so it flatters. What it is worth on others:\n\n"

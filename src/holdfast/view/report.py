@@ -32,6 +32,7 @@ from holdfast.view.page import (
     table,
     text_block,
 )
+from holdfast.worlds import OURS
 
 STATES = {
     "finished": "good",
@@ -79,6 +80,8 @@ def command(files: RunFiles) -> str:
         from holdfast.config import from_tables, leaves, resolve
 
         config = from_tables(files.config)
+        if config.phases:  # tables of phases cannot be typed
+            raise KeyError("phase")
         usual = leaves(resolve(config.world.name))
         words = ["holdfast", "train", config.world.name, "--run", again]
         # Giving `updates` takes the preset's `env_steps` away, so only the one that rules is named.
@@ -87,11 +90,27 @@ def command(files: RunFiles) -> str:
         for key, value in leaves(config).items():
             if key not in named and (key in unnamed or usual.get(key) == value):
                 continue
+            if isinstance(value, dict):
+                words += [word for k, v in value.items() for word in (_flag(f"{key}.{k}"), str(v))]
+                continue
             text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            words += ["--" + key.removeprefix("run.").replace("_", "-"), text]
+            words += [_flag(key), text]
         return shlex.join(words)
     except (HoldfastError, KeyError):
         return shlex.join(["holdfast", "train", str(files.path / "run.toml"), "--run", again])
+
+
+def _flag(key: str) -> str:
+    return "--" + key.removeprefix("run.").replace("_", "-")
+
+
+def repeatable(files: RunFiles) -> bool:
+    """Return whether the command that makes a run again makes the same one: it was neither resumed with other settings, nor
+    resumed at all in an environment that cannot save its state."""
+    begun = [line for line in files.sessions if line.get("event") == "begin"]
+    if any(line.get("changed") for line in begun):
+        return False
+    return files.world in OURS or not any(line.get("resumed") for line in begun)
 
 
 def _header(files: RunFiles) -> str:
@@ -331,7 +350,15 @@ def _sessions(files: RunFiles) -> str:
 def _again(files: RunFiles) -> list[str]:
     parts = [text_block(command(files))]
     manifest = files.manifest
-    if manifest.get("parameters_sha256"):
+    if manifest.get("parameters_sha256") and not repeatable(files):
+        parts.append(
+            paragraph(
+                "It was resumed with other settings, or in an environment that cannot save its state: made again in one "
+                "go it ends with other parameters.",
+                "sub",
+            )
+        )
+    elif manifest.get("parameters_sha256"):
         versions = ", ".join(f"{k} {v}" for k, v in dict(manifest.get("versions", {})).items())
         parts.append(
             paragraph(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
@@ -30,6 +31,7 @@ def check_world(make: Callable[[], World], steps: int = 200, seed: int = 7) -> l
         if problems:
             return problems
         problems += check_steps(world, steps, seed)
+        problems += check_bounds(world, steps, seed)
         problems += check_values(world)
         if world.saves_state:
             problems += check_round_trip(world, steps, seed)
@@ -59,6 +61,25 @@ def check_shape(world: World) -> list[str]:
         if not space.shape or space.shape[0] != n:
             found.append(f"{name} is {space}, whose first axis is not the {n} slots")
     return found
+
+
+def check_bounds(world: World, steps: int, seed: int) -> list[str]:
+    """Whether observations lie within their own space, over random play."""
+    space = world.single_observation_space
+    if not isinstance(space, gym.spaces.Box):
+        return []
+    obs, _ = world.reset(seed=seed)
+    world.action_space.seed(seed)
+    for t in range(steps + 1):
+        outside = (obs < space.low) | (obs > space.high)
+        if outside.any():
+            at = tuple(int(k) for k in np.argwhere(outside)[0])
+            low, high = space.low[at[1:]], space.high[at[1:]]
+            return [
+                f"after {t} steps an observation holds {obs[at]:g}, which lies outside its space ({low:g} to {high:g})"
+            ]
+        obs = world.step(world.action_space.sample())[0]
+    return []
 
 
 def check_steps(world: World, steps: int, seed: int) -> list[str]:

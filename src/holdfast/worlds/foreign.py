@@ -34,7 +34,7 @@ from holdfast.rng import MASK_63, derive_seed
 from holdfast.worlds.contract import State, World
 from holdfast.worlds.events import Events, Record
 from holdfast.worlds.pool_faults import Fault, Ledger
-from holdfast.worlds.pool_games import Game, GymnasiumGame, ParallelGame, make_game
+from holdfast.worlds.pool_games import Game, GymnasiumGame, ParallelGame, is_bytes, make_game
 from holdfast.worlds.pool_modes import choose_mode, make_backend
 from holdfast.worlds.pool_options import Backend, ForeignOptions, Mode
 from holdfast.worlds.queues import StartQueues
@@ -296,4 +296,7 @@ def _float_box(space: gym.Space[Any]) -> gym.Space[Any]:
             f"The observation space {space} is not supported. Allowed: Box, or what "
             "gymnasium.wrappers.FlattenObservation turns into a Box."
         )
-    return gym.spaces.Box(-np.inf, np.inf, space.shape, np.float32)
+    if is_bytes(space):
+        return space
+    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    return gym.spaces.Box(low, high, dtype=np.float32)

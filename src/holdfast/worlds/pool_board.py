@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.records import F64, Array, Bools
-from holdfast.worlds.pool_games import GameSpec
+from holdfast.worlds.pool_games import GameSpec, is_bytes
 
 IDLE, BOOT, CONSTRUCT, RESET, STEP, CLOSE = range(6)
 PHASES = ("idle", "boot", "construct", "reset", "step", "close")
@@ -85,6 +85,7 @@ class Layout:
     obs_shape: tuple[int, ...]
     action_shape: tuple[int, ...]
     action_dtype: str
+    obs_dtype: str = "<f4"
 
     @classmethod
     def of(cls, spec: GameSpec, games: int) -> Layout:
@@ -92,15 +93,16 @@ class Layout:
         space = spec.action_space
         dtype = np.dtype(space.dtype if space.dtype is not None else np.float64)
         shape = tuple(spec.observation_space.shape or ())
-        return cls(games, len(spec.roles), shape, tuple(space.shape or ()), dtype.str)
+        seen = "|u1" if is_bytes(spec.observation_space) else "<f4"
+        return cls(games, len(spec.roles), shape, tuple(space.shape or ()), dtype.str, seen)
 
     def fields(self) -> list[Field]:
         """Return the arrays of a `Board`."""
         games, slots = self.games, self.games * self.slots_per_game
         return [
             ("actions", (slots, *self.action_shape), self.action_dtype),
-            ("both", (2, slots, *self.obs_shape), "<f4"),
-            ("final", (slots, *self.obs_shape), "<f4"),
+            ("both", (2, slots, *self.obs_shape), self.obs_dtype),
+            ("final", (slots, *self.obs_shape), self.obs_dtype),
             ("rewards", (slots,), "<f8"),
             ("terminations", (slots,), "|b1"),
             ("truncations", (slots,), "|b1"),
@@ -125,7 +127,7 @@ class Board:
     actions: Array
     """`[N, ...]`."""
     both: Array
-    """`[2, N, ...]` float32 observations; a step reads nothing of `both[side]` and leaves the other side,
+    """`[2, N, ...]` observations, float32 or the bytes of pictures; a step reads nothing of `both[side]` and leaves the other side,
     what was last seen, untouched, so that a worker that dies half-way spoils nothing."""
     final: Array
     """`[N, ...]` last observation of the games in `ended`."""

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium as gym
+import numpy as np
 
 from holdfast.errors import ConfigError, nearest
-from holdfast.records import Array
+from holdfast.records import Array, is_picture
 from holdfast.worlds import OURS
 
 Stepped = tuple[list[Any], list[float], list[bool], list[bool], bool]
@@ -54,6 +55,23 @@ def spec_of(game: Game) -> GameSpec:
     return GameSpec(game.roles, game.observation_space, game.action_space)
 
 
+def is_bytes(space: gym.Space[Any]) -> bool:
+    """Return whether observations are pictures, which stay bytes; all others become float32."""
+    return space.dtype == np.uint8 and is_picture(space.shape or ())
+
+
+def plain_actions(space: gym.Space[Any]) -> tuple[gym.Space[Any], Callable[[Any], Any]]:
+    """Return the space that a learner acts in, and what makes an action of it one of `space`."""
+    if isinstance(space, gym.spaces.Discrete):
+        first = int(space.start)
+        return gym.spaces.Discrete(int(space.n)), lambda action: int(action) + first
+    if isinstance(space, gym.spaces.MultiBinary):
+        shape = space.shape
+        twos = np.full(int(np.prod(shape)), 2)
+        return gym.spaces.MultiDiscrete(twos), lambda a: np.asarray(a, np.int8).reshape(shape)
+    return space, lambda action: action
+
+
 class GymnasiumGame:
     """A Gymnasium environment: one slot."""
 
@@ -65,16 +83,15 @@ class GymnasiumGame:
             env = gym.wrappers.FlattenObservation(env)
         self.env = env
         self.roles: tuple[str, ...] = ("agent",)
-        self.observation_space, self.action_space = env.observation_space, env.action_space
-        self._discrete = isinstance(self.action_space, gym.spaces.Discrete)
+        self.observation_space = env.observation_space
+        self.action_space, self._action = plain_actions(env.action_space)
 
     def reset(self, seed: int) -> list[Any]:
         # Environments seed 32-bit generators, so the seed is folded.
         return [self.env.reset(seed=seed % 2**31)[0]]
 
     def step(self, actions: Array) -> Stepped:
-        action = actions[0]
-        obs, reward, over, cut, _ = self.env.step(int(action) if self._discrete else action)
+        obs, reward, over, cut, _ = self.env.step(self._action(actions[0]))
         return [obs], [float(reward)], [bool(over)], [bool(cut)], bool(over or cut)
 
     def close(self) -> None:
@@ -88,15 +105,12 @@ class ParallelGame:
         self.env = env
         self.roles = tuple(env.possible_agents)
         first = self.roles[0]
-        self.observation_space, self.action_space = (
-            env.observation_space(first),
-            env.action_space(first),
-        )
+        self.observation_space = env.observation_space(first)
+        self.action_space, self._action = plain_actions(env.action_space(first))
         for agent in self.roles:
-            same = (
-                env.observation_space(agent) == self.observation_space
-                and env.action_space(agent) == self.action_space
-            )
+            same = env.observation_space(agent) == self.observation_space and env.action_space(
+                agent
+            ) == env.action_space(first)
             if not same:
                 raise ConfigError(
                     f"The agents '{first}' and '{agent}' have different spaces. One policy plays all "
@@ -108,7 +122,8 @@ class ParallelGame:
         return [obs[agent] for agent in self.roles]
 
     def step(self, actions: Array) -> Stepped:
-        chosen = {a: actions[k] for k, a in enumerate(self.roles) if a in self.env.agents}
+        playing = [(k, a) for k, a in enumerate(self.roles) if a in self.env.agents]
+        chosen = {agent: self._action(actions[k]) for k, agent in playing}
         obs, rewards, over, cut, _ = self.env.step(chosen)
         return (
             [obs.get(a) for a in self.roles],

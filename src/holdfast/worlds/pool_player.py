@@ -200,7 +200,8 @@ class Player:
                 phase,
             )
         if array.dtype is not self._dtype:
-            if array.dtype.kind not in "fiub":
+            pictures = self.board.both.dtype == np.uint8
+            if array.dtype.kind not in "fiub" or (pictures and array.dtype != np.uint8):
                 raise self._broken(
                     game, f"returned an observation of type {array.dtype} for slot {k}", phase
                 )
