@@ -31,6 +31,8 @@ def probe(loop: Loop) -> None:
     report = paired(report, progress.last_probe)
     progress.last_probe, progress.probes = kept(report), progress.probes + 1
     recorder.report(report)
+    if "cut" in report.detail:
+        recorder.warn(report.detail["cut"])
     if loop.config.selfplay.enabled:
         note_evaluation(loop, report)
     write_worst(report, recorder.directory)

@@ -102,3 +102,10 @@ def test_rewards_of_agents_that_are_out_do_not_count(tmp_path: Path) -> None:
     config = resolve("pool_envs:Paid", [("games", 2), ("learner.steps", 16), ("minibatch", 32)])
     found = {finding.check: finding for finding in examine(config, tmp_path, 20)}
     assert found["rewards"].numbers["not_zero_share"] == 1.0
+
+
+def test_an_evaluation_says_that_its_episodes_did_not_end(tmp_path: Path) -> None:
+    settings = {"guards__hints__longest_episode": 20, "guards__hints__stop_when_endless": False}
+    trained("endless", tmp_path, **settings)
+    report = holdfast.evaluate("r", runs_dir=tmp_path, episodes=3)
+    assert report.detail["cut"].startswith("3 of 3 evaluated episodes did not end")

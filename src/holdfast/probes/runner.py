@@ -117,6 +117,11 @@ def run_probe(
         detail.update(measures.detail)
         shares = measures.shares
     detail["samples"] = samples
+    if any(e.steps >= spec.longest for e in episodes):
+        detail["cut"] = (
+            f"{sum(e.steps >= spec.longest for e in episodes)} of {len(episodes)} evaluated episodes did not end and were cut "
+            f"after {spec.longest} steps: returns and lengths say how long that is, not how good."
+        )
     detail["values"] = {name: getattr(options, name, value) for name, value in spec.values}
     return EvalReport(
         probe=spec.protocol or "probe",

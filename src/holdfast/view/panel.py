@@ -14,7 +14,7 @@ from holdfast.probes.headlines import words
 from holdfast.view.numbers import clock, figure, number, short
 from holdfast.view.tally import PARTS, Tally
 
-WIDTH = 98
+WIDTH = 118
 BAR = 22
 BARS = {"world": "blue", "policy": "cyan", "learn": "yellow", "probe": "green", "other": "white"}
 LIGHTS = {"green": "green", "yellow": "yellow", "red": "bold red"}
