@@ -127,7 +127,7 @@ def test_room_in_the_action_space_lets_a_curriculum_raise_speeds():
 )
 def test_what_hides_the_opponent_is_refused_where_nothing_is_hidden(name, value):
     for observation in ("auto", "full", "frame"):
-        with pytest.raises(ConfigError, match=f"'{name}'.*does nothing.*'masked'"):
+        with pytest.raises(ConfigError, match=f"'{name}'.*--observation masked.*does nothing"):
             PursuitOptions(observation=observation, **{name: value})
     assert getattr(PursuitOptions(observation="masked", **{name: value}), name) == value
 

@@ -239,8 +239,8 @@ class PursuitOptions:
         for name in inert:
             value = getattr(self, name)
             if value:
-                allowed = f"left out while observation is '{self.mode}', where it does nothing (or set observation to 'masked')"
-                raise _bad(name, value, allowed)
+                words = f"only with --observation masked; with '{self.mode}' it does nothing"
+                raise _bad(name, value, words)
 
     def _check_counts(self) -> None:
         low, high = self.n_obstacles_min, self.n_obstacles_max
