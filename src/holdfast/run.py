@@ -231,7 +231,7 @@ def build(
         world=world,
         team=make_team(config, world, streams),
         cast=cast,
-        guards=make_guards(config.guards, stages),
+        guards=make_guards(config.guards, stages, config.world.options),
         recorder=recorder,
         checkpoints=directory.checkpoints(config),
         probe_spec=replace(probe_spec(config), scripts=tuple(cast.scripts.items())),

@@ -20,6 +20,7 @@ from holdfast.learn.roles import RolePolicies
 from holdfast.learn.spec import spec_from
 from holdfast.records import F32, Rollout
 from holdfast.rng import Streams
+from holdfast.selfplay.check import check_guards, check_masking, check_novelty
 from holdfast.selfplay.opponents import LEARN, players
 from holdfast.state import Stateful
 from holdfast.worlds.contract import World
@@ -90,9 +91,8 @@ class Team:
 
     def train(self, roles: Sequence[str]) -> tuple[str, ...]:
         """Let these roles learn from now on."""
-        for role in roles:
-            self.pick(role)
-        self.training = tuple(r for r in self.learners if r in roles)
+        chosen = {name for role in roles for name in self.pick(role)}
+        self.training = tuple(name for name in self.learners if name in chosen)
         return self.training
 
     def learn(self, seats: Sequence[Seat]) -> dict[str, float]:
@@ -174,6 +174,10 @@ def restore(learner: Learner, state: dict[str, Any]) -> None:
 
 def make_team(config: Config, world: World, streams: Streams) -> Team:
     """Return the learners that the config asks for."""
+    roles = world.roles[: world.slots_per_game]
+    check_guards(config.selfplay, config.guards)
+    check_masking(config.guards, config.world.options)
+    check_novelty(config.selfplay, config.novelty, roles)
     spec = spec_from(
         config.learner,
         world.single_observation_space,
@@ -182,7 +186,6 @@ def make_team(config: Config, world: World, streams: Streams) -> Team:
         world.sensors,
         world.truth_size,
     )
-    roles = world.roles[: world.slots_per_game]
     if config.selfplay.enabled:
         chosen = players(config.selfplay, roles)
         learners = {

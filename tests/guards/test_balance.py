@@ -158,3 +158,22 @@ def test_the_learning_rate_falls_with_the_gap() -> None:
     [decision] = guard.step({"probe/capture_rate": 1.0})
     assert decision.value == 1.0
     assert guard.step({"probe/capture_rate": 0.9}) == []
+
+
+def test_levels_by_gap_tell_once_that_there_are_too_few_games() -> None:
+    smooth = CurriculumConfig(kind="smooth", rule="gap", gap_below=0.1)
+    guard = BalanceGuard(BalanceConfig(curriculum=smooth))
+    rate = {"probe/capture_rate": 0.5, "probe/episodes": 100}
+    made = [d for update in (1, 2) for d in guard.step({"update": update, **rate})]
+    assert [d.name for d in made if d.kind == "warn"] == ["levels"]
+
+
+def test_a_collapse_in_training_goes_back_to_a_recent_pair_and_not_to_a_milestone() -> None:
+    guard = CollapseGuard(CollapseConfig())
+    kept = Kept()
+    for update in range(1, 10):
+        milestone = update % 3 == 0
+        label = f"S{update}" if milestone else f"u{update}"
+        kept.pairs.append({"label": label, "update": update, "milestone": milestone, "score": 0.5})
+    [decision] = guard.step(signals(11, kept, **{"pursuit/captured": 1.0}))
+    assert (decision.kind, decision.name) == ("rollback", "u5")

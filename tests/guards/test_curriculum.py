@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from holdfast.guards import GuardsConfig, make_guards
+from holdfast.guards.balance import BalanceConfig
 from holdfast.guards.curriculum import Curriculum, CurriculumConfig
+from holdfast.guards.protocol import ProtocolConfig
 from holdfast.selfplay.records import Rate
+from holdfast.worlds.pursuit import PursuitOptions
 
 
 def exactly(rate: float) -> Rate:
@@ -11,7 +17,7 @@ def exactly(rate: float) -> Rate:
 
 
 def test_the_discrete_levels_of_a_small_arena_are_those_of_the_original() -> None:
-    levels = Curriculum(CurriculumConfig(kind="discrete"))
+    levels = Curriculum(CurriculumConfig(kind="discrete", diagonal=math.sqrt(200)))
     assert levels.last == 5
     assert levels.values(0) == {
         "min_init_distance": 2.0,
@@ -25,7 +31,7 @@ def test_the_discrete_levels_of_a_small_arena_are_those_of_the_original() -> Non
 
 
 def test_the_smooth_levels_end_at_four_fifths_of_the_diagonal() -> None:
-    levels = Curriculum(CurriculumConfig(kind="smooth"))
+    levels = Curriculum(CurriculumConfig(kind="smooth", diagonal=math.sqrt(200)))
     tops = [levels.values(place)["max_init_distance"] for place in range(levels.last + 1)]
     assert tops[0] == 5.0 and tops[1] == 5.5
     assert tops[-1] == pytest.approx(11.31, abs=0.01)
@@ -72,3 +78,18 @@ def test_the_gap_rule_wants_the_whole_interval_below_unless_told_otherwise() -> 
             CurriculumConfig(kind="smooth", rule="gap", gap_evaluations=1, gap_by=by)
         )
         assert levels.judge(rate) == moves, (by, rate)
+
+
+def test_levels_end_where_the_arena_does_unless_a_diagonal_is_set() -> None:
+    asked = {"kind": "smooth", "end": 15.0}
+    for curriculum, top in (
+        (CurriculumConfig(**asked), 8.0),
+        (CurriculumConfig(**asked, diagonal=12.5), 10.0),
+    ):
+        guards = GuardsConfig(
+            protocol=ProtocolConfig(enabled=True, curriculum=curriculum),
+            balance=BalanceConfig(enabled=True, curriculum=curriculum),
+        )
+        arena = PursuitOptions(arena_width=6.0, arena_height=8.0)
+        made = {guard.name: guard for guard in make_guards(guards, options=arena)}
+        assert made["protocol"].levels.top == made["balance"].levels.top == pytest.approx(top)

@@ -135,6 +135,15 @@ def test_convergence_is_judged_by_the_interval_and_too_few_games_are_told_once()
     assert by_point.kinds("warn") == []
 
 
+def test_levels_by_gap_tell_once_that_there_are_too_few_games() -> None:
+    smooth = CurriculumConfig(kind="smooth", rule="gap", gap_below=0.15)
+    play = Play(0.5, games=100, phase_steps=100, curriculum=smooth).run(4)
+    [(update, warned)] = play.kinds("warn")
+    assert (update, warned.name, warned.cause.threshold) == (1, "levels", games_needed(0.15))
+    assert play.guard.levels.place == 0
+    assert Play(0.5, games=400, phase_steps=100, curriculum=smooth).run(4).kinds("warn") == []
+
+
 def test_the_run_ends_after_the_last_phase() -> None:
     assert Play(0.9, phase_steps=100, max_phases=3).run(3).kinds("finish")[0][0] == 3
 
@@ -162,10 +171,51 @@ def test_old_distances_stay_in_a_share_of_the_games() -> None:
     assert (values["max_init_distance"], values["mixed_max_init_distance"]) == (5.5, 5.0)
 
 
+def test_the_level_before_keeps_both_of_its_distances() -> None:
+    discrete = CurriculumConfig(kind="discrete")
+    play = Play([0.9, 0.5], phase_steps=100, mixed_share=0.2, curriculum=discrete).run(1)
+    values = {d.name: d.value for _, d in play.kinds("set_world")}
+    assert (values["min_init_distance"], values["max_init_distance"]) == (5.0, 15.0)
+    assert (values["mixed_min_init_distance"], values["mixed_max_init_distance"]) == (2.0, 5.0)
+
+
 def test_the_cold_start_trains_the_evader_until_the_first_phase_of_the_plan_is_over() -> None:
     play = Play(0.5, phase_steps=200, cold_start=True).run(7)
     assert "".join(play.history) == "eee" + "pp" + "ee"
     assert play.pairs[0]["label"] == "S0:evader"
+
+
+def test_the_cold_start_ends_with_an_evaluation_and_its_milestone_has_that_score() -> None:
+    play = Play([0.06, 0.5], phase_steps=200, cold_start=True).run(3)
+    assert [update for update, _ in play.kinds("probe")] == [2]
+    assert (play.evaluations, play.pairs[0]["score"]) == (1, 0.06)
+
+
+def test_a_cold_start_of_one_update_is_evaluated_too() -> None:
+    guard = Protocol(ProtocolConfig(cold_start=True))
+    first = guard.initial({"update": 0, "phase/last_update": 1})
+    assert [d.kind for d in first] == ["train_roles", "probe"]
+
+
+def test_a_warm_start_goes_back_to_the_milestone_with_the_best_measured_score() -> None:
+    smooth = CurriculumConfig(kind="smooth", capture_above=0.7)
+    settings = {"phase_steps": 100, "cold_start": True, "warm_start_steps": 100}
+    # The cold start, S1, S2 and S3: the evader was best after S1.
+    play = Play([0.5, 0.3, 0.6, 0.9], curriculum=smooth, **settings).run(6)
+    assert [(u, d.name) for u, d in play.kinds("rollback")] == [(6, "S1:pursuer")]
+
+
+def test_an_evader_that_is_at_its_best_is_warmed_up_as_it_is() -> None:
+    smooth = CurriculumConfig(kind="smooth", rule="gap", gap_evaluations=1)
+    play = Play([0.9, 0.5], phase_steps=100, warm_start_steps=100, curriculum=smooth).run(3)
+    assert play.kinds("rollback") == [] and len(play.kinds("stand_in")) == 2
+
+
+def test_a_milestone_is_kept_before_a_warm_start_changes_the_evader() -> None:
+    smooth = CurriculumConfig(kind="smooth", capture_above=0.7)
+    play = Play([0.3, 0.9], phase_steps=100, warm_start_steps=100, curriculum=smooth).run(2)
+    made = [d.kind for update, d in play.made if update == 2]
+    assert made.index("keep_pair") < made.index("rollback")
 
 
 def test_the_frozen_side_changes_when_the_other_wins() -> None:
@@ -179,6 +229,31 @@ def test_a_frozen_side_can_be_forced_to_train() -> None:
     play = Play(0.1, phase_steps=0, freeze=freeze).run(8, every=1)
     assert "".join(play.history[:2]) == "pp"
     assert play.history[2] == "e"
+
+
+def test_a_forced_switch_tells_its_limit_and_the_evaluation_is_judged_first() -> None:
+    freeze = FreezeConfig(role="evader", force_first_steps=200, threshold=1.0)
+    smooth = CurriculumConfig(kind="smooth", capture_above=0.7)
+    play = Play(0.9, phase_steps=0, freeze=freeze, curriculum=smooth).run(3, every=2)
+    assert "".join(play.history) == "ppe"
+    assert play.guard.levels.place == 1
+    [cause] = [d.cause for u, d in play.kinds("train_roles") if u == 2]
+    assert (cause.value, cause.threshold) == (200, 200)
+
+
+def test_a_switch_by_winning_is_not_undone_by_a_forced_one_at_the_same_update() -> None:
+    freeze = FreezeConfig(role="evader", force_steps=200, threshold=0.6)
+    assert "".join(Play(0.9, phase_steps=0, freeze=freeze).run(4, every=2).history) == "ppee"
+
+
+def test_a_freeze_ends_at_its_step_with_and_without_switching() -> None:
+    for switch in (True, False):
+        freeze = FreezeConfig(role="evader", switch=switch, threshold=1.0, until_steps=300)
+        play = Play(0.5, phase_steps=0, freeze=freeze).run(7, every=1)
+        assert "".join(play.history) == "ppp" + "epep"
+        assert [d.message for _, d in play.kinds("warn")] == [
+            "no side is frozen any more: they take turns"
+        ]
 
 
 def test_a_frozen_role_stays_frozen_without_switching() -> None:

@@ -162,6 +162,59 @@ def test_a_killed_run_of_self_play_comes_back_exactly(phased: Path, tmp_path: Pa
         assert untimed(tmp_path / "whole", name) == untimed(phased / "whole", name), name
 
 
+COLD = """
+[guards.protocol]
+enabled = true
+cold_start = true
+phase_steps = 230
+warm_start_steps = 120
+[guards.protocol.curriculum]
+kind = "smooth"
+capture_above = 0.05
+[guards.collapse]
+enabled = true
+[[phase]]
+name = "cold start"
+updates = 4
+[phase.world]
+task = "navigation"
+flee_probability = 1.0
+[[phase]]
+name = "game"
+updates = 10
+"""
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cold")
+    quick = {"runs_dir": folder, "run": "whole", "say": lambda text: None, "checkpoint_every": 1}
+    holdfast.train(str(write(folder, COLD)), **quick)
+    return folder
+
+
+def test_the_cold_start_is_evaluated_in_the_game(cold: Path) -> None:
+    found = untimed(cold / "whole", "selfplay.jsonl")
+    assert [(e["update"], e["phase"], e["role"]) for e in found[:2]] == [
+        (4, "S0", "evader"),
+        (7, "S1", "pursuer"),
+    ]
+    kept = {d["name"]: d["value"] for d in decisions(cold / "whole") if d["kind"] == "keep_pair"}
+    assert kept["S0:evader"] == {"milestone": True, "score": found[0]["sr_p"]}
+
+
+@pytest.mark.parametrize("at", [3, 4, 5])
+def test_a_run_goes_on_exactly_from_around_its_cold_start(
+    cold: Path, tmp_path: Path, at: int
+) -> None:
+    from holdfast.run import resume
+
+    copy = cut_back(cold / "whole", tmp_path, at)
+    resume("whole", tmp_path, say=lambda text: None)
+    for name in ("journal.jsonl", "metrics.jsonl", "evals.jsonl", "selfplay.jsonl"):
+        assert untimed(copy, name) == untimed(cold / "whole", name), name
+
+
 def test_both_sides_learn_at_once_and_the_balance_guard_acts(tmp_path: Path) -> None:
     more = """
 [guards.balance]
@@ -210,6 +263,20 @@ residual = 0.25
     turned = run.checkpoints().find(None).load()["progress"]["turned"]
     assert turned["p_full"] == 0.25
     assert played_options(run.config(), turned).p_full == 0.0
+
+
+def test_a_best_response_plays_the_game_as_it_is(tmp_path: Path) -> None:
+    from holdfast.config import resolve
+    from holdfast.study.response import Effort, response_config
+
+    more = "[guards.masking]\nenabled = true\n"
+    masked = [("world.observation", "masked"), ("world.sensing_radius", 2.0)]
+    config = resolve(str(write(tmp_path, PHASES + more)), masked)
+    run, options = RunDirectory(tmp_path / "r"), config.world.options
+    own = response_config(config, run, 4, "pursuer", options, Effort(), "pursuer-u4")
+    guards = vars(own.guards)
+    assert {name for name in guards if guards[name].enabled} == {"nonfinite", "hints"}
+    assert own.guards.protocol.phase_steps == 230
 
 
 def test_a_learner_against_a_script_and_against_a_frozen_run(tmp_path: Path) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from holdfast.guards import GuardsConfig
+from holdfast.guards.balance import BalanceConfig
+from holdfast.guards.curriculum import CurriculumConfig
+from holdfast.guards.protocol import ProtocolConfig
 from holdfast.probes.stats import wilson
 from holdfast.selfplay.records import Evaluation, Exploitability, Rate, Response, Verdict
+from holdfast.selfplay.rule import Rule, rule_of
 from holdfast.selfplay.verdict import (
     Streak,
     analyse,
@@ -22,6 +27,7 @@ from holdfast.selfplay.verdict import (
     trend,
 )
 from holdfast.store.journal import plain
+from holdfast.worlds.pursuit import PursuitOptions
 
 
 def evaluation(wins: int, games: int, update: int = 1, env_steps: int = 0) -> Evaluation:
@@ -93,6 +99,32 @@ def test_convergence_needs_the_top_level_and_if_asked_a_small_exploitability() -
     assert not converged(even, at_top=True, limit=0.15)
     assert not converged(even, at_top=True, limit=0.15, exploitability=Rate(0.14, 0.12, 0.16))
     assert converged(even, at_top=True, limit=0.15, exploitability=Rate(0.12, 0.10, 0.14))
+
+
+def test_an_analysis_finds_convergence_by_the_rule_and_the_level_of_the_run() -> None:
+    even = run([0.9, 0.5, 0.5])
+    low = [replace(e, level=2.0) for e in even]
+    assert analyse(even).converged
+    assert not analyse(low, top=3.0).converged
+    assert analyse(low, top=2.0, consecutive=2).converged
+    assert not analyse(
+        [*low[:1], replace(low[1], level=1.0), low[2]], top=2.0, consecutive=2
+    ).converged
+    assert not analyse(run([0.5, 0.53]), eta=0.05).converged
+    assert analyse(run([0.5, 0.52]), eta=0.05, by="point").converged
+
+
+def test_the_rule_of_a_run_is_that_of_its_guards() -> None:
+    smooth = CurriculumConfig(kind="smooth", start=5.0, end=15.0, increment=2.0)
+    small = PursuitOptions(arena_width=6.0, arena_height=8.0)
+    assert rule_of(GuardsConfig(), small) == Rule()
+    balance = GuardsConfig(balance=BalanceConfig(enabled=True, curriculum=smooth))
+    assert rule_of(balance, small) == Rule(top=3.0)
+    assert rule_of(balance, PursuitOptions()) == Rule(top=6.0)
+    protocol = ProtocolConfig(
+        enabled=True, converged_gap=0.05, converged_evaluations=3, converged_by="point"
+    )
+    assert rule_of(GuardsConfig(protocol=protocol), small) == Rule(0.05, 3, "point")
 
 
 def test_a_rate_is_judged_by_its_whole_interval() -> None:

@@ -141,6 +141,28 @@ def test_records_come_back_from_their_files_as_they_were(tmp_path: Path) -> None
     assert found.verdict == classify(exploitability(5))
 
 
+def test_the_analysis_follows_from_all_evaluations_however_old_the_summary_is(
+    tmp_path: Path,
+) -> None:
+    files = whole(tmp_path / "r")
+    write(tmp_path / "r", [evaluation(k) for k in range(1, 31)])
+    analysis = plots_pursuit.summary(files).analysis
+    assert analysis is not None
+    assert (analysis.evaluations, analysis.final.value) == (30, evaluation(30).sr_p)
+
+
+def test_the_analysis_goes_by_the_level_of_the_run(tmp_path: Path) -> None:
+    even = evaluation(1, sr_p=0.5, low=0.47, high=0.53, level=2.0)
+    files = write(tmp_path / "r", [even])
+    found = plots_pursuit.summary(files).analysis
+    assert found is not None and found.converged
+    settings = "[world]\nname = 'pursuit'\n[guards.balance]\nenabled = true\n"
+    settings += "[guards.balance.curriculum]\nkind = 'smooth'\n"
+    (tmp_path / "r" / "run.toml").write_text(settings)
+    found = plots_pursuit.summary(RunFiles(tmp_path / "r")).analysis
+    assert found is not None and not found.converged
+
+
 def test_every_picture_is_made_and_wide_enough(tmp_path: Path) -> None:
     files = whole(tmp_path / "r")
     with house_style():

@@ -117,7 +117,7 @@ def guards_of(config: Config) -> list[Guard]:
     from holdfast.guards import make_guards
     from holdfast.run import load_stages
 
-    return make_guards(config.guards, load_stages(config))
+    return make_guards(config.guards, load_stages(config), config.world.options)
 
 
 def decide(

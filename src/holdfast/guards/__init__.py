@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.guards.adaptive import AdaptiveConfig, AdaptiveGuard
 from holdfast.guards.balance import BalanceConfig, BalanceGuard
 from holdfast.guards.bootstrap import BootstrapConfig, BootstrapGuard
 from holdfast.guards.collapse import CollapseConfig, CollapseGuard, DampenConfig, DampenGuard
+from holdfast.guards.curriculum import CurriculumConfig
 from holdfast.guards.gate import GateConfig, PenaltyGate
 from holdfast.guards.guard import Guard
 from holdfast.guards.health import NonFiniteConfig, NonFiniteGuard, PlateauConfig, PlateauGuard
@@ -21,7 +24,7 @@ from holdfast.guards.schedules import BoostConfig, BoostSchedule, DensityConfig,
 from holdfast.guards.stages import TailStage
 from holdfast.guards.tails import TailLedger, TailsConfig
 
-__all__ = ["Guard", "GuardsConfig", "make_guards"]
+__all__ = ["Guard", "GuardsConfig", "fitted", "make_guards"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,30 @@ class GuardsConfig:
     """What is usually wrong when the numbers look like this."""
 
 
-def make_guards(config: GuardsConfig, stages: Sequence[TailStage] = ()) -> list[Guard]:
-    """Return the guards that the config enables; `stages` are the loaded starts of the tail ledger."""
+def fitted(config: GuardsConfig, options: Any) -> GuardsConfig:
+    """Return the config with the diagonal of the world's arena where a curriculum names none."""
+    if not hasattr(options, "arena_width"):
+        return config
+    diagonal = math.hypot(options.arena_width, options.arena_height)
+
+    def fit(levels: CurriculumConfig) -> CurriculumConfig:
+        return levels if levels.diagonal else replace(levels, diagonal=diagonal)
+
+    return replace(
+        config,
+        protocol=replace(config.protocol, curriculum=fit(config.protocol.curriculum)),
+        balance=replace(config.balance, curriculum=fit(config.balance.curriculum)),
+    )
+
+
+def make_guards(
+    config: GuardsConfig, stages: Sequence[TailStage] = (), options: Any = None
+) -> list[Guard]:
+    """Return the guards that the config enables.
+
+    `stages` are the loaded starts of the tail ledger, `options` those of the world.
+    """
+    config = fitted(config, options)
     if config.gate.enabled and not (config.density.enabled or config.boost.enabled):
         raise ConfigError(
             "guards.gate says how far guards.density and guards.boost may go, and both are off. Type for example: "

@@ -81,7 +81,7 @@ class BalanceGuard(Guard):
         rate = self.rate = measured.value
         interval = (measured.low, measured.high)
         update = int(number(signals, "update") or 0)
-        decisions = self._collapse(rate, signals)
+        decisions = self._collapse(rate, signals) + self.levels.too_few_games(signals)
         move = self.levels.judge(measured)
         if move:
             self.since = update

@@ -127,13 +127,15 @@ class CollapseGuard(Guard):
         return None
 
     def _target(self, signals: Signals, best: bool) -> dict[str, Any] | None:
-        """Return the pair to go back to: none older than the last one that was gone back to."""
+        """Return the pair to go back to: none older than the last one that was gone back to.
+
+        Milestones lie whole phases apart, so they are no recent pairs.
+        """
         kept = [p for p in signals.get("selfplay/pairs", []) if p["update"] >= self.floor]
-        if not kept:
-            return None
-        if best:
+        if best and kept:
             return dict(min(kept, key=lambda p: (abs(p["score"] - 0.5), -p["update"])))
-        return dict(kept[max(0, len(kept) - 3)])
+        rolling = [p for p in kept if not p["milestone"]]
+        return dict(rolling[max(0, len(rolling) - 3)]) if rolling else None
 
     def light(self) -> str:
         return "yellow" if any(self.losing.values()) else "green"

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from holdfast.guards.guard import number
-from holdfast.records import Signals
+from holdfast.records import Cause, Decision, Signals
 from holdfast.selfplay.records import Rate as Measured
-from holdfast.selfplay.verdict import By, Streak
+from holdfast.selfplay.verdict import By, Streak, games_needed
 
 Rate = Annotated[float, Meta(ge=0, le=1)]
 RATE = "probe/capture_rate"
@@ -36,8 +36,8 @@ class CurriculumConfig:
 
     kind: Literal["none", "discrete", "smooth"] = "none"
     """Which levels there are."""
-    diagonal: Annotated[float, Meta(gt=0)] = math.sqrt(200.0)
-    """Diagonal of the arena in metres; distances are capped at 0.8 of it."""
+    diagonal: Annotated[float, Meta(ge=0)] = 0.0
+    """Diagonal in metres, at 0.8 of which distances are capped; 0: that of the world's arena."""
     start: Annotated[float, Meta(gt=0)] = 5.0
     """Smooth: greatest first distance at the beginning, in metres."""
     end: Annotated[float, Meta(gt=0)] = 15.0
@@ -58,7 +58,7 @@ class CurriculumConfig:
     """Rule `capture`: and only at this escape rate or more."""
     min_evaluations: Annotated[int, Meta(ge=1)] = 1
     """Rule `capture`: evaluations at a level before it can advance."""
-    gap_below: Rate = 0.15
+    gap_below: Annotated[float, Meta(gt=0, le=1)] = 0.15
     """Rule `gap`: advance when |SR_P - SR_E| stays below this."""
     gap_evaluations: Annotated[int, Meta(ge=1)] = 2
     """Rule `gap`: for so many evaluations in a row."""
@@ -79,6 +79,7 @@ class Curriculum:
         self.evaluations = 0
         self.balanced = Streak(config.gap_below, config.gap_evaluations, config.gap_by)
         self.hopeless = 0
+        self.told = False
 
     @property
     def active(self) -> bool:
@@ -97,7 +98,11 @@ class Curriculum:
     @property
     def top(self) -> float:
         """Greatest first distance of the full level."""
-        return min(self.config.end, 0.8 * self.config.diagonal)
+        return min(self.config.end, self._part(0.8))
+
+    def _part(self, share: float) -> float:
+        """Return a part of the diagonal; without one there is no cap."""
+        return share * self.config.diagonal if self.config.diagonal else math.inf
 
     @property
     def full(self) -> bool:
@@ -113,8 +118,8 @@ class Curriculum:
         if config.kind == "discrete":
             low, high, obstacles = LEVELS[where]
             return {
-                "min_init_distance": min(low, 0.32 * config.diagonal),
-                "max_init_distance": min(high, 0.8 * config.diagonal),
+                "min_init_distance": min(low, self._part(0.32)),
+                "max_init_distance": min(high, self._part(0.8)),
                 "n_obstacles": float(config.obstacles if obstacles else config.min_obstacles),
             }
         high = min(config.start + where * config.increment, self.top)
@@ -139,6 +144,16 @@ class Curriculum:
             return self._move(-1)
         return 0
 
+    def too_few_games(self, signals: Signals) -> list[Decision]:
+        """Say once if the evaluations have too few games to advance by the gap, however even the pair is."""
+        config = self.config
+        by_gap = self.active and config.rule == "gap" and config.gap_by == "interval"
+        if not by_gap or self.full or self.told:
+            return []
+        found = too_few(signals, config.gap_below, "levels")
+        self.told = bool(found)
+        return found
+
     def _ready(self, capture: float, escape: float, even: bool) -> bool:
         config = self.config
         if config.rule == "gap":
@@ -158,6 +173,7 @@ class Curriculum:
             "evaluations": self.evaluations,
             "balanced": self.balanced.count,
             "hopeless": self.hopeless,
+            "told": self.told,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -165,6 +181,7 @@ class Curriculum:
         for name in ("place", "evaluations", "hopeless"):
             setattr(self, name, int(state[name]))
         self.balanced.count = int(state["balanced"])
+        self.told = bool(state.get("told", False))
 
 
 def measured_rate(signals: Signals) -> Measured | None:
@@ -174,3 +191,15 @@ def measured_rate(signals: Signals) -> Measured | None:
         return None
     low, high = number(signals, f"{RATE}_low"), number(signals, f"{RATE}_high")
     return Measured(rate, rate if low is None else low, rate if high is None else high)
+
+
+def too_few(signals: Signals, gap: float, what: str) -> list[Decision]:
+    """Return a warning if so few games can never show that the gap is below `gap`."""
+    games, needed = number(signals, "probe/episodes"), games_needed(gap)
+    if games is None or games >= needed:
+        return []
+    text = (
+        f"{games:.0f} games cannot show a gap below {gap:g}, however even the pair is. "
+        f"For a new run: --probe.episodes {needed}"
+    )
+    return [Decision("warn", Cause("probe/episodes", games, needed), name=what, message=text)]

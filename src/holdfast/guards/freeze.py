@@ -62,31 +62,33 @@ class Freeze:
         return found
 
     def judge(self, capture: float, steps: int) -> bool:
-        """Take one evaluation; return whether the sides changed."""
-        if not self.active or not self.config.switch:
+        """Take one evaluation; return whether the sides changed, or none is frozen any more."""
+        if not self.active:
             return False
         if self.config.until_steps and steps >= self.config.until_steps:
             self.frozen = ""
             return True
+        if not self.config.switch:
+            return False
         rate = capture if self.trains == "pursuer" else 1.0 - capture
         self.wins = self.wins + 1 if rate > self.threshold(steps) else 0
-        return self.wins >= self.config.evaluations and self._change(steps)
+        if self.wins < self.config.evaluations:
+            return False
+        self.change(steps)
+        return True
 
-    def forced(self, steps: int) -> str:
-        """Return the side that must train from now on, or nothing."""
+    def due(self, steps: int) -> int:
+        """Return the number of steps after which the sides must change, if so many are over, else 0."""
         limit = self.config.force_steps
         if self.switches == 0 and self.config.force_first_steps:
             limit = self.config.force_first_steps
-        if self.active and limit and steps - self.since >= limit:
-            self._change(steps)
-            return self.trains
-        return ""
+        return limit if self.active and limit and steps - self.since >= limit else 0
 
-    def _change(self, steps: int) -> bool:
+    def change(self, steps: int) -> None:
+        """Freeze the side that trains, and let the other train."""
         self.frozen = self.trains
         self.wins, self.since = 0, steps
         self.switches += 1
-        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return who is frozen, since when."""

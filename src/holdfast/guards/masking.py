@@ -23,7 +23,7 @@ class MaskingConfig:
     """How fast the opponent is hidden."""
 
     enabled: bool = False
-    """Begin with an opponent that is always seen. Takes effect where the observation is masked."""
+    """Begin with an opponent that is always seen. Needs `world.observation = "masked"`."""
     anneal_steps: Annotated[int, Meta(ge=1)] = 5_000_000
     """Environment steps until the chance is `residual`."""
     residual: Annotated[float, Meta(ge=0, le=1)] = 0.0

@@ -16,12 +16,18 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from holdfast.guards.curriculum import RATE, Curriculum, CurriculumConfig, measured_rate
+from holdfast.guards.curriculum import (
+    RATE,
+    Curriculum,
+    CurriculumConfig,
+    measured_rate,
+    too_few,
+)
 from holdfast.guards.freeze import Freeze, FreezeConfig
 from holdfast.guards.guard import Guard, number
 from holdfast.records import Cause, Decision, Signals
 from holdfast.selfplay.records import Rate
-from holdfast.selfplay.verdict import By, Streak, games_needed, ne_gap
+from holdfast.selfplay.verdict import By, Streak, ne_gap
 
 PURSUER, EVADER = "pursuer", "evader"
 
@@ -47,10 +53,10 @@ class ProtocolConfig:
     evader_first: bool = False
     """After an advance the evader trains first."""
     warm_start_steps: Annotated[int, Meta(ge=0)] = 0
-    """After an advance the evader goes back to its best milestone and learns so many steps against a
-    random pursuer; 0 is off."""
+    """After an advance the evader goes back to the milestone at which fewest of its games were captures, and learns
+    so many steps against a random pursuer; 0 is off."""
     mixed_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    """Share of the games that stay at the distance of the level before."""
+    """Share of the games that stay at the distances of the level before."""
     protect: Annotated[float, Meta(ge=0)] = 0.0
     """Weight with which the evader's parameters are held after an advance (EWC); 0 is off."""
     protect_samples: Annotated[int, Meta(ge=1)] = 1024
@@ -107,7 +113,10 @@ class Protocol(Guard):
             self.role = EVADER
         elif self.freeze.active:
             self.role = self.freeze.trains
-        return decisions + self._train(cause, "cold start" if self.cold else "S1", signals)
+        decisions += self._train(cause, "cold start" if self.cold else "S1", signals)
+        if self.cold and self._cold_updates(signals) == 1:
+            decisions.append(Decision("probe", cause))
+        return decisions
 
     def step(self, signals: Signals) -> list[Decision]:
         if self.cold:
@@ -115,19 +124,22 @@ class Protocol(Guard):
         if self.warming:
             return self._warm(signals)
         rate = measured_rate(signals)
-        forced = self.freeze.forced(int(number(signals, "env_steps") or 0))
-        if forced:
-            cause = Cause("env_steps", signals.get("env_steps"), self.freeze.config.force_steps)
-            return self._next(signals, rate, cause, forced)
-        if not self._full(signals):
+        env_steps = int(number(signals, "env_steps") or 0)
+        due = self.freeze.due(env_steps)
+        if not due and not self._full(signals):
             if self._nearly(signals):
                 return [Decision("probe", Cause("steps in phase", self._steps(signals)))]
             return self._evaluated(signals, rate) if self.config.phase_steps == 0 else []
-        if rate is None and self.config.phase_steps:
+        if not due and rate is None and self.config.phase_steps:
             return [Decision("probe", Cause("steps in phase", self._steps(signals)))]
         cause = Cause(f"{self.role} steps", self._steps(signals), self._length(signals))
-        decisions = self._evaluated(signals, rate)
-        return decisions + self._next(signals, rate, cause)
+        if due:
+            cause = Cause("env_steps since the last change", env_steps - self.freeze.since, due)
+        # The milestone is kept before the evaluation is judged: a warm start changes the evader.
+        decisions = self._milestone(rate, cause) + self._evaluated(signals, rate)
+        if self.freeze.due(env_steps):
+            self.freeze.change(env_steps)
+        return decisions + self._next(signals, cause)
 
     # --- phases ---------------------------------------------------------------------------------
 
@@ -150,26 +162,25 @@ class Protocol(Guard):
         left = self._length(signals) - self._steps(signals)
         return self.config.phase_steps > 0 and left <= per_update
 
-    def _next(
-        self, signals: Signals, rate: Rate | None, cause: Cause, forced: str = ""
-    ) -> list[Decision]:
-        """End the phase: keep a milestone, choose who trains, or end the run."""
-        decisions = []
-        if self.config.phase_steps and rate is not None:
-            facts = {"milestone": True, "score": rate.value}
-            decisions.append(
-                Decision("keep_pair", cause, name=f"S{self.phase}:{self.role}", value=facts)
-            )
+    def _milestone(self, rate: Rate | None, cause: Cause) -> list[Decision]:
+        """Keep the pair of a phase with its measured score; micro-phases keep none."""
+        if rate is None or not self.config.phase_steps:
+            return []
+        facts = {"milestone": True, "score": rate.value}
+        return [Decision("keep_pair", cause, name=f"S{self.phase}:{self.role}", value=facts)]
+
+    def _next(self, signals: Signals, cause: Cause) -> list[Decision]:
+        """End the phase: choose who trains, or end the run."""
         if self.config.max_phases and self.phase >= self.config.max_phases:
             text = f"{self.phase} phases are done"
-            return [*decisions, Decision("finish", cause, name="phases", message=text)]
+            return [Decision("finish", cause, name="phases", message=text)]
         self.phase += 1
-        old, self.role = self.role, forced or self._choose()
+        old, self.role = self.role, self._choose()
         self.begun = int(number(signals, f"selfplay/{self.role}_steps") or 0)
         # A warm start comes between: its end begins the phase.
         if not self.warming and (self.role != old or self.config.phase_steps):
-            decisions += self._train(cause, f"S{self.phase}", signals)
-        return decisions
+            return self._train(cause, f"S{self.phase}", signals)
+        return []
 
     def _choose(self) -> str:
         if self.freeze.active:
@@ -202,7 +213,8 @@ class Protocol(Guard):
         self.gap = ne_gap(rate).value
         cause = Cause(RATE, rate.value)
         move = self.levels.judge(rate)
-        decisions = self._moved(move, cause, signals) if move else []
+        decisions = self.levels.too_few_games(signals)
+        decisions += self._moved(move, rate, cause, signals) if move else []
         decisions += self._converged(rate, signals, self.levels.full and not move)
         if config.boost_gap and self.gap > config.boost_gap:
             loser = EVADER if rate.value > 0.5 else PURSUER
@@ -212,7 +224,9 @@ class Protocol(Guard):
             decisions.append(Decision("warn", cause, name="boost", message=text))
         switched = self.freeze.judge(rate.value, int(number(signals, "env_steps") or 0))
         if switched:
-            text = f"the {self.freeze.trains} trains, the other side is frozen"
+            text = "no side is frozen any more: they take turns"
+            if self.freeze.active:
+                text = f"the {self.freeze.trains} trains, the other side is frozen"
             decisions.append(Decision("warn", cause, name="freeze", message=text))
         return decisions
 
@@ -221,16 +235,9 @@ class Protocol(Guard):
         config, decisions = self.config, []
         if not config.converged_gap:
             return []
-        games, needed = number(signals, "probe/episodes"), games_needed(config.converged_gap)
-        if config.converged_by == "interval" and games is not None and games < needed:
-            cause = Cause("probe/episodes", games, needed)
-            text = (
-                f"{games:.0f} games cannot show a gap below {config.converged_gap:g}, however even the pair is. "
-                f"For a new run: --probe.episodes {needed}"
-            )
-            if not self.told:
-                decisions.append(Decision("warn", cause, name="convergence", message=text))
-            self.told = True
+        if config.converged_by == "interval" and not self.told:
+            decisions = too_few(signals, config.converged_gap, "convergence")
+            self.told = bool(decisions)
         if not at_top:
             self.streak.count = 0
         elif self.streak.step(rate):
@@ -241,7 +248,7 @@ class Protocol(Guard):
             decisions.append(Decision("finish", cause, name="converged", message=text))
         return decisions
 
-    def _moved(self, move: int, cause: Cause, signals: Signals) -> list[Decision]:
+    def _moved(self, move: int, rate: Rate, cause: Cause, signals: Signals) -> list[Decision]:
         """Set the values of the new level, with what is to happen on an advance."""
         decisions = []
         if move > 0 and self.config.protect:
@@ -256,14 +263,15 @@ class Protocol(Guard):
         if move > 0:
             self.owed += self.config.evader_first
             if self.config.warm_start_steps:
-                decisions += self._begin_warm(cause, signals)
+                decisions += self._begin_warm(rate, cause, signals)
         return decisions
 
     def _world_values(self, cause: Cause) -> list[Decision]:
         values = self.levels.values()
         if values and self.config.mixed_share:
             before = self.levels.values(max(0, self.levels.place - 1))
-            values["mixed_max_init_distance"] = before["max_init_distance"]
+            for name in ("min_init_distance", "max_init_distance"):
+                values[f"mixed_{name}"] = before[name]
         text = f"level {self.levels.place + 1} of {self.levels.last + 1}"
         return [
             Decision("set_world", cause, name=name, value=value, message=text)
@@ -273,28 +281,41 @@ class Protocol(Guard):
     # --- cold and warm starts -------------------------------------------------------------------
 
     def _cold(self, signals: Signals) -> list[Decision]:
-        """The evader learns to drive until the first phase of the plan is over."""
-        if (number(signals, "update") or 0) < (number(signals, "phase/last_update") or 0):
-            return []
-        self.cold = False
+        """The evader learns to drive until the first phase of the plan is over, and is evaluated then."""
+        left = self._cold_updates(signals)
         cause = Cause("update", signals.get("update"), signals.get("phase/last_update"))
+        if left > 0:
+            return [Decision("probe", cause)] if left == 1 else []
+        decisions = []
+        rate = measured_rate(signals)
+        if rate is not None:
+            facts = {"milestone": True, "score": rate.value}
+            decisions.append(Decision("keep_pair", cause, name="S0:evader", value=facts))
+        self.cold = False
         self.role = self.freeze.trains if self.freeze.active else PURSUER
         self.begun = int(number(signals, f"selfplay/{self.role}_steps") or 0)
-        facts = {"milestone": True, "score": 0.0}
-        return [
-            Decision("keep_pair", cause, name="S0:evader", value=facts),
-            *self._train(cause, "S1", signals),
-        ]
+        return decisions + self._train(cause, "S1", signals)
 
-    def _begin_warm(self, cause: Cause, signals: Signals) -> list[Decision]:
-        kept = [p for p in signals.get("selfplay/pairs", []) if p["milestone"]]
+    def _cold_updates(self, signals: Signals) -> int:
+        """Return how many updates of the cold start are left."""
+        last = number(signals, "phase/last_update") or 0
+        return int(last - (number(signals, "update") or 0))
+
+    def _begin_warm(self, rate: Rate, cause: Cause, signals: Signals) -> list[Decision]:
+        """Put the evader back to its best milestone and let it learn against a random pursuer.
+
+        The milestone of this phase, kept just now, is one of them: an evader that is at its best stays as it is.
+        """
+        kept = [
+            (pair["score"], -pair["update"], pair["label"])
+            for pair in signals.get("selfplay/pairs", [])
+            if pair["milestone"]
+        ]
         decisions = []
-        if kept:
-            best = min(kept, key=lambda pair: (pair["score"], -pair["update"]))
-            text = f"the evader starts from its best milestone, {best['label']}"
-            decisions.append(
-                Decision("rollback", cause, name=best["label"], role=EVADER, message=text)
-            )
+        if kept and min(kept)[0] < rate.value:
+            best = min(kept)[-1]
+            text = f"the evader starts from its best milestone, {best}"
+            decisions.append(Decision("rollback", cause, name=best, role=EVADER, message=text))
         self.warming = int(number(signals, f"selfplay/{EVADER}_steps") or 0)
         self.warming += self.config.warm_start_steps
         text = "warm start: the evader trains against a random pursuer"

@@ -44,6 +44,6 @@ class SelfPlayConfig:
     pool_seed: Annotated[int, Meta(ge=0)] = 0
     """Decides which offers a full pool takes (reservoir, pfsp)."""
     pairs: Annotated[int, Meta(ge=1)] = 12
-    """Consistent pairs of learners kept for going back to."""
+    """Newest consistent pairs of learners kept for going back to; milestones are kept beside them, all of them."""
     novelty_roles: tuple[str, ...] = ()
     """Roles that `[novelty]` pays; empty: all that learn."""

@@ -12,9 +12,10 @@ PLAYS = ("parameters", "norm", "reward_norm")
 
 
 class Pairs:
-    """The newest pairs, and the milestones among the older ones."""
+    """The newest pairs, and all milestones."""
 
     def __init__(self, capacity: int) -> None:
+        """Hold up to `capacity` pairs; milestones do not count and are never dropped."""
         self.capacity = capacity
         self.kept: list[dict[str, Any]] = []
 
@@ -26,7 +27,7 @@ class Pairs:
         milestone: bool,
         score: float,
     ) -> None:
-        """Keep what the learners are now; beyond the capacity the oldest leaves, milestones last."""
+        """Keep what the learners are now; beyond the capacity the oldest that is no milestone leaves."""
         states = {}
         for role, learner in learners.items():
             whole = learner.state_dict()
@@ -40,9 +41,9 @@ class Pairs:
                 "states": states,
             }
         )
-        while len(self.kept) > self.capacity:
-            plain = [i for i, pair in enumerate(self.kept) if not pair["milestone"]]
-            self.kept.pop(plain[0] if plain else 0)
+        rolling = [i for i, pair in enumerate(self.kept) if not pair["milestone"]]
+        if len(rolling) > self.capacity:
+            self.kept.pop(rolling[0])
 
     def restore(self, label: str, learners: Mapping[str, Learner], roles: Sequence[str]) -> int:
         """Put these roles back to what they were; return the update of the pair."""

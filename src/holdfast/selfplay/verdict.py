@@ -150,11 +150,15 @@ def analyse(
     *,
     eta: float = 0.10,
     consecutive: int = 1,
-    at_top: bool = True,
+    by: By = "interval",
+    top: float = 0.0,
     band: tuple[float, float] = (0.10, 0.90),
     after: int = 1_000_000,
 ) -> Analysis | None:
-    """Return the analysis of a run's evaluations; None without any."""
+    """Return the analysis of a run's evaluations; None without any.
+
+    It has converged when the last `consecutive` evaluations, all at level `top`, have a gap below `eta`.
+    """
     if not evaluations:
         return None
     steps = np.array([e.env_steps for e in evaluations], np.float64)
@@ -162,6 +166,7 @@ def analyse(
     gaps = np.abs(2.0 * rates - 1.0)
     half = len(rates) // 2
     last = evaluations[-1]
+    at_top = all(e.level >= top for e in evaluations[-consecutive:])
     turns = _turns(evaluations)
     noise = np.mean([e.sr_p * (1 - e.sr_p) / max(e.games, 1) for e in evaluations])
     variance = float(rates.var(ddof=1)) if len(rates) > 1 else 0.0
@@ -174,7 +179,7 @@ def analyse(
         oscillation = "drifts"
     return Analysis(
         evaluations=len(rates),
-        converged=converged(evaluations, at_top=at_top, eta=eta, consecutive=consecutive),
+        converged=converged(evaluations, at_top=at_top, eta=eta, consecutive=consecutive, by=by),
         final=last.rate,
         final_gap=ne_gap(last.rate),
         min_gap=float(gaps.min()),

@@ -24,8 +24,8 @@ from holdfast.store.checkpoint import Checkpoint
 from holdfast.worlds.pursuit.layout import ROLES
 from holdfast.worlds.pursuit.options import PursuitOptions
 
-OFF = ("protocol", "balance", "collapse", "dampen", "plateau")
-"""Guards of self-play that have no place in a best response."""
+ON = ("nonfinite", "hints")
+"""Guards that a best response keeps; those that choose who learns, what is seen or where games begin have no place."""
 Say = Callable[[str], None]
 Ahead = Callable[[str, int, int], None]
 """Called with (what is done, how far it is, how far it goes)."""
@@ -144,8 +144,9 @@ def response_config(
     tables["probe"].update(every=0, episodes=1, clips=False)
     tables["learner"]["lr_schedule"] = "linear"
     tables["plan"] = {}
-    for guard in OFF:
-        tables["guards"].setdefault(guard, {})["enabled"] = False
+    for name, guard in tables["guards"].items():
+        if name not in ON:
+            guard["enabled"] = False
     plain = {f.name: getattr(options, f.name) for f in fields(options)}
     tables["world"] = {"name": "pursuit", **{k: v for k, v in plain.items() if v is not None}}
     return from_tables(tables)

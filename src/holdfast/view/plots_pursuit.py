@@ -6,7 +6,7 @@ The pursuer is red, the evader blue.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 
 import numpy as np
@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from holdfast.config import from_tables
+from holdfast.errors import HoldfastError
 from holdfast.records import F64
 from holdfast.selfplay.records import (
     LINES_FILE,
@@ -24,6 +26,7 @@ from holdfast.selfplay.records import (
     read_evaluations,
     read_summary,
 )
+from holdfast.selfplay.rule import Rule, rule_of
 from holdfast.selfplay.verdict import analyse, ne_gap
 from holdfast.store.journal import read_lines
 from holdfast.view.files import RunFiles, read_object
@@ -64,9 +67,19 @@ def evaluations(run: RunFiles) -> list[Evaluation]:
 
 
 def summary(run: RunFiles) -> Summary:
-    """Return what was measured of the run; the analysis follows from its evaluations."""
+    """Return what was measured of the run; the analysis follows from all of its evaluations."""
     found = read_summary(read_object(run.path / SUMMARY_FILE))
-    return replace(found, analysis=found.analysis or analyse(evaluations(run)))
+    analysis = analyse(evaluations(run), **asdict(own_rule(run)))
+    return replace(found, analysis=analysis or found.analysis)
+
+
+def own_rule(run: RunFiles) -> Rule:
+    """Return by which rule the run counts as converged; the original's without a config that can be read."""
+    try:
+        config = from_tables(run.config)
+    except (HoldfastError, KeyError):
+        return Rule()
+    return rule_of(config.guards, config.world.options)
 
 
 def rates(run: RunFiles) -> Figure | None:

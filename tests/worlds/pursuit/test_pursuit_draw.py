@@ -104,3 +104,13 @@ def test_inner_walls_are_drawn_where_the_lidar_sees_them():
     assert 2 <= len(columns) <= 8
     gap = (columns.max() - columns.min()) / 400
     assert gap == pytest.approx(4 / 20, abs=0.03)
+
+
+def test_agents_that_see_everything_have_no_cone():
+    pictures = []
+    for observation in ("full", "frame"):
+        seen = {"observation": observation, "w_vis_pursuer": 0.1, "sensing_radius": 3.0}
+        world = PursuitWorld(arena_width=10.0, arena_height=10.0, max_steps=20, **seen)
+        traces = record(world, Scripted("greedy", "pursuer"), Scripted("flee", "evader"), seed=0)
+        pictures.append(next(Film(traces).pictures(size=240)))
+    np.testing.assert_array_equal(*pictures)

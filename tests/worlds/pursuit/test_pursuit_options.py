@@ -112,3 +112,28 @@ def test_room_in_the_action_space_lets_a_curriculum_raise_speeds():
     world.set_value("evader_v_max", 1.5)
     assert world.value("evader_v_max") == 1.5
     assert world.single_action_space.high[0] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sensing_radius", 3.0),
+        ("fov_angle", 1.5),
+        ("combined_masking", True),
+        ("asymmetric_obs", True),
+        ("p_full", 0.5),
+        ("w_search", 0.1),
+    ],
+)
+def test_what_hides_the_opponent_is_refused_where_nothing_is_hidden(name, value):
+    for observation in ("auto", "full", "frame"):
+        with pytest.raises(ConfigError, match=f"'{name}'.*--observation masked.*does nothing"):
+            PursuitOptions(observation=observation, **{name: value})
+    assert getattr(PursuitOptions(observation="masked", **{name: value}), name) == value
+
+
+def test_what_acts_without_a_mask_is_allowed():
+    PursuitOptions(w_vis_pursuer=0.1, sensing_radius=3.0)
+    PursuitOptions(observation="sensors", w_search=0.1, sensing_radius=3.0)
+    with pytest.raises(ConfigError, match="fov_angle"):
+        PursuitOptions(observation="sensors", fov_angle=1.5)

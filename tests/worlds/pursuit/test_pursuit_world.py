@@ -22,7 +22,6 @@ RICH = {
     "n_obstacles_max": 3,
     "n_obstacle_obs": 3,
     "max_steps": 40,
-    "w_search": 0.01,
     "w_vis_pursuer": 0.1,
     "w_wall": 0.5,
     "w_collision": 0.5,
@@ -32,8 +31,14 @@ RICH = {
 }
 MODES = {
     "full": {},
-    "masked": {"partial_obs": True, "sensing_radius": 3.0, "combined_masking": True, "p_full": 0.3},
-    "sensors": {"observation": "sensors"},
+    "masked": {
+        "partial_obs": True,
+        "sensing_radius": 3.0,
+        "combined_masking": True,
+        "p_full": 0.3,
+        "w_search": 0.01,
+    },
+    "sensors": {"observation": "sensors", "w_search": 0.01},
     "frame": {"observation": "frame"},
     "guarded": {"safety": "both"},
     "navigation": {"observation": "sensors", "task": "navigation", "navigation_steps": 30},
@@ -351,6 +356,20 @@ def test_games_of_another_level_keep_their_own_values():
     other.set_state(world.get_state())
     assert other.value("max_init_distance", level=1) == 3.0
     np.testing.assert_array_equal(other.records["row"], world.records["row"])
+
+
+def test_mixed_games_begin_at_distances_of_their_own():
+    world = PursuitWorld(games=40, **SMALL)
+    values = {"mixed_min_init_distance": 2.0, "mixed_max_init_distance": 3.0, "mixed_share": 0.25}
+    for name, value in {**values, "min_init_distance": 5.0}.items():
+        world.set_value(name, value)
+    assert {name: world.value(name) for name in values} == values
+    world.reset(seed=0)
+    distance = world.records["distance"]
+    assert (distance[:10] >= 2.0).all() and (distance[:10] <= 3.0).all()
+    assert (distance[10:] >= 5.0).all()
+    world.set_value("mixed_min_init_distance", -1)
+    assert (world.value("mixed_max_init_distance"), world.value("mixed_share")) == (-1, 0)
 
 
 def test_the_pursuer_may_turn_but_not_drive_in_the_preparation():

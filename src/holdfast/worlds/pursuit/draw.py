@@ -291,7 +291,7 @@ class Panel:
 
     def _sensing(self, image: Image, me: int, px: float, py: float, theta: float) -> None:
         o = self.trace.options
-        if o.mode == "full" or (me == 1 and o.asymmetric_obs):
+        if o.mode in ("full", "frame") or (me == 1 and o.asymmetric_obs):
             return
         radius = o.sensor_range if o.mode == "sensors" else o.sensing_radius
         angle = 2 * o.sensor_half_angle if o.mode == "sensors" else o.fov_angle

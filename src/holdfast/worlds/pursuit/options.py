@@ -219,12 +219,28 @@ class PursuitOptions:
             raise _bad(
                 "observation", self.observation, "masked, sensors or auto while partial_obs is true"
             )
+        self._check_hiding()
         if self.task == "navigation" and self.mode != "sensors" and self.flee_probability < 1.0:
             allowed = "1 unless observation is sensors: only the sensors show the goal"
             raise _bad("flee_probability", self.flee_probability, allowed)
         if not self.fixed_speed and max(self.pursuer_v_max, self.evader_v_max) > self.speed_bound:
             allowed = "at least both top speeds; make the world with a larger action_v_max"
             raise _bad("action_v_max", self.action_v_max, allowed)
+
+    def _check_hiding(self) -> None:
+        """Refuse what hides the opponent, or pays for looking for it, where the observation never hides it so."""
+        if self.mode == "masked":
+            return
+        inert = ["fov_angle", "combined_masking", "asymmetric_obs", "p_full"]
+        if self.mode != "sensors":
+            inert.append("w_search")
+        if not (self.w_vis_pursuer or self.w_search):
+            inert.append("sensing_radius")
+        for name in inert:
+            value = getattr(self, name)
+            if value:
+                words = f"only with --observation masked; with '{self.mode}' it does nothing"
+                raise _bad(name, value, words)
 
     def _check_counts(self) -> None:
         low, high = self.n_obstacles_min, self.n_obstacles_max

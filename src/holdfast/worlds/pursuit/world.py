@@ -32,8 +32,9 @@ from holdfast.worlds.pursuit.stepping import observe_games, reset_games, step_ga
 
 _STAGED = ("queued", "queued_seed", "queued_pose", "queued_n")
 _FIELDS = tuple(name for name in GAME.names or () if name not in _STAGED)
-MIXED = ("mixed_share", "mixed_max_init_distance")
-"""Mixed-level replay: the share of the games that begin no farther apart than this, whatever the others do."""
+MIXED_DISTANCES = ("mixed_min_init_distance", "mixed_max_init_distance")
+MIXED = ("mixed_share", *MIXED_DISTANCES)
+"""Mixed-level replay: the share of the games that begin at distances of their own, whatever the others do."""
 _NEEDED = ("pose", "obstacles", "n_obstacles", "last_action", "t")
 FULL_SPEED = 1e9
 """Faster than anybody: every action is cut to what its agent can."""
@@ -349,19 +350,19 @@ class PursuitWorld(World):
     def set_value(self, name: str, value: float, *, level: int | None = None) -> None:
         """Set one of `value_names` from the next step (or reset) on, for all levels or for one.
 
-        -1 unsets a radius, an angle, the obstacle range or the mixed distance; setting `n_obstacles` ends the
-        range.
+        -1 unsets a radius, an angle, the obstacle range or the mixed distances (either one ends both); setting
+        `n_obstacles` ends the range.
         """
         if name == "mixed_share":
             old = round(min(max(value, 0.0), 1.0) * self.games)
             self.set_levels([1] * old + [0] * (self.games - old))
-        elif name == "mixed_max_init_distance" and value == -1:
+        elif name in MIXED_DISTANCES and value == -1:
             self.set_levels([0] * self.games)
             self._levels.shrink()
-        elif name == "mixed_max_init_distance":
+        elif name in MIXED_DISTANCES:
             self._levels.grow(2)
-            self.set_values({"max_init_distance": value}, level=1)
-        elif name == "max_init_distance" and self._levels.mixed and level is None:
+            self.set_values({name.removeprefix("mixed_"): value}, level=1)
+        elif f"mixed_{name}" in MIXED_DISTANCES and self._levels.mixed and level is None:
             self.set_values({name: value}, level=0)
         else:
             self.set_values({name: value}, level=level)
@@ -379,8 +380,9 @@ class PursuitWorld(World):
         """Return what the kernels use now for `name`; -1 where it is unset."""
         if name == "mixed_share":
             return float(np.mean(self._records["row"] == 1))
-        if name == "mixed_max_init_distance":
-            return self._levels.read("max_init_distance", 1) if self._levels.mixed else -1.0
+        if name in MIXED_DISTANCES:
+            own = name.removeprefix("mixed_")
+            return self._levels.read(own, 1) if self._levels.mixed else -1.0
         if name not in VALUES:
             raise self._unknown_value(name)
         return self._levels.read(name, level)

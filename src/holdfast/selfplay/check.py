@@ -1,0 +1,54 @@
+"""Refuses settings of self-play that contradict each other or could not act, before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.errors import ConfigError, nearest
+from holdfast.guards import GuardsConfig
+from holdfast.learn.rnd import NoveltyConfig
+from holdfast.selfplay.options import SelfPlayConfig
+
+
+def check_guards(selfplay: SelfPlayConfig, guards: GuardsConfig) -> None:
+    """Raise if a guard that decides which side learns has no sides, or if there are two of them."""
+    for name in ("protocol", "balance"):
+        if getattr(guards, name).enabled and not selfplay.enabled:
+            raise ConfigError(
+                f"guards.{name} decides which side learns, but one learner plays all sides. "
+                f"Add --selfplay.enabled true, or leave it out: --guards.{name}.enabled false"
+            )
+    if guards.protocol.enabled and guards.balance.enabled:
+        raise ConfigError(
+            "guards.protocol and guards.balance both decide which side learns; a run takes one of them. "
+            "Add --guards.balance.enabled false or --guards.protocol.enabled false"
+        )
+
+
+def check_masking(guards: GuardsConfig, options: Any) -> None:
+    """Raise if the masking curriculum is on where the opponent is never masked; `options` are the world's."""
+    mode = getattr(options, "mode", None)
+    if guards.masking.enabled and mode != "masked":
+        seen = "this world has none" if mode is None else f"it is '{mode}'"
+        raise ConfigError(
+            "guards.masking hides the opponent little by little, which needs an observation that can hide it; "
+            f"{seen}. Add --world.observation masked, or leave it out: --guards.masking.enabled false"
+        )
+
+
+def check_novelty(selfplay: SelfPlayConfig, novelty: NoveltyConfig, roles: Sequence[str]) -> None:
+    """Raise if `selfplay.novelty_roles` names what is no role of the world, or one learner plays all roles."""
+    wanted, known = selfplay.novelty_roles, list(dict.fromkeys(roles))
+    for role in wanted:
+        if role not in known:
+            raise ConfigError(
+                f"selfplay.novelty_roles: there is no role '{role}'.{nearest(role, known)} "
+                f"Roles of this world: {', '.join(known)}."
+            )
+    pays = novelty.weight or novelty.last_weight
+    if wanted and pays and not selfplay.enabled:
+        raise ConfigError(
+            "selfplay.novelty_roles pays some roles, but one learner plays all of them. "
+            "Add --selfplay.enabled true, or leave selfplay.novelty_roles out."
+        )

@@ -1,0 +1,49 @@
+"""Settings of self-play that could not act are refused before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import ConfigError
+
+SMALL = {"games": 4, "max_steps": 20, "learner__steps": 8, "updates": 1, "probe__episodes": 2}
+
+
+def train(folder: Path, **settings: Any) -> None:
+    holdfast.train("pursuit", runs_dir=folder, run="r", say=lambda text: None, **SMALL, **settings)
+
+
+@pytest.mark.parametrize("guard", ["protocol", "balance"])
+def test_a_guard_that_chooses_sides_needs_sides(guard: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--selfplay\.enabled true"):
+        train(tmp_path, **{f"guards__{guard}__enabled": True})
+    assert not (tmp_path / "r").exists()
+
+
+def test_two_guards_that_choose_sides_are_refused(tmp_path: Path) -> None:
+    both = {"guards__protocol__enabled": True, "guards__balance__enabled": True}
+    with pytest.raises(ConfigError, match="a run takes one of them"):
+        train(tmp_path, selfplay__enabled=True, **both)
+
+
+@pytest.mark.parametrize("observation", ["full", "frame", "sensors"])
+def test_the_masking_curriculum_needs_a_masked_observation(
+    observation: str, tmp_path: Path
+) -> None:
+    masking = {"guards__masking__enabled": True, "selfplay__enabled": True}
+    with pytest.raises(ConfigError, match=f"it is '{observation}'.*--world.observation masked"):
+        train(tmp_path, observation=observation, **masking)
+
+
+def test_novelty_for_a_misspelt_role_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no role 'evadr'.*'evader'.*Roles .*: pursuer, evader"):
+        train(tmp_path, selfplay__enabled=True, selfplay__novelty_roles=["evadr"])
+
+
+def test_novelty_for_a_role_needs_a_learner_of_that_role(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one learner plays all of them"):
+        train(tmp_path, selfplay__novelty_roles=["evader"], novelty__weight=0.1)
