@@ -278,6 +278,7 @@ class RolloutLearner(Learner):
         gae(
             rollout.rewards,
             rollout.values,
+            rollout.mask,
             rollout.terminations,
             rollout.truncations,
             rollout.final_values,

@@ -204,7 +204,7 @@ class VTraceLearner(NetLearner):
         advantages, targets = np.empty_like(log_weights), np.empty_like(log_weights)
         cut = vtrace(
             log_weights,
-            np.take(rollout.mask[:-1], slots, axis=1),
+            np.take(rollout.mask, slots, axis=1),
             np.take(rollout.rewards, slots, axis=1),
             values,
             np.take(rollout.terminations, slots, axis=1),
