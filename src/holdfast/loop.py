@@ -182,10 +182,13 @@ class Loop:
             return
         rebuilt = phase.options != self.phase.options
         if rebuilt:
-            self.world.close()
+            before = self.world
+            before.close()
             self.world = make_world(
                 self.config.world.name, phase.options, record=self.events.at(phase.name)
             )
+            self.world.set_clock(self.progress.env_steps)
+            self.world.inherit(before)
             for name, value in self.progress.turned.items():
                 self.world.set_value(name, value)
             begin_world(self.world, self.config.run.seed, phase)

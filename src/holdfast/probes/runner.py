@@ -79,6 +79,7 @@ def run_probe(
     """Play every seed once and return the report; `record` says where a foreign world writes its events."""
     module, options = _module(spec.world), played_options(spec)
     world = make_world(spec.world, options, record=record)
+    world.set_clock(env_steps, ticks=False)
     try:
         episodes = play(
             world,

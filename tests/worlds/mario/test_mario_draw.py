@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,15 @@ def test_the_probe_counts_clears_deaths_and_places() -> None:
     parts = report.detail["rewards"]
     assert sum(parts.values()) == pytest.approx(report.metrics["return_mean"])
     assert parts["progress"] > 0 > parts["death"]
+
+
+def test_the_probe_pays_what_the_run_pays_at_that_time() -> None:
+    spec = ProbeSpec("mario", replace(OPTIONS, anneal="death>-100@1000"), seeds=(1,))
+    paid = [
+        run_probe(spec, Runner(), env_steps=steps).detail["rewards"]["death"]
+        for steps in (0, 500, 1000)
+    ]
+    assert paid == pytest.approx([-25.0 / 15.0, -62.5 / 15.0, -100.0 / 15.0])
 
 
 def test_the_probe_plays_every_stage_of_a_curriculum() -> None:

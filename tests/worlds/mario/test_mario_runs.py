@@ -223,3 +223,57 @@ def test_what_the_adaptive_scheduler_turns_stays_turned(tmp_path: Path) -> None:
     for name in ("train/entropy", "train/lr_scale", "world/reward_progress"):
         series = [line[name] for line in lines]
         assert series == sorted(series) and len(set(series)) >= 3, (name, series)
+
+
+PHASES = """
+[run]
+seed = 2
+checkpoint_every = 1
+keep_last = 100
+tensorboard = false
+[world]
+name = "mario"
+games = 4
+stages = "1-1,2-1,3-1"
+stage_schedule = "curriculum"
+stage_unlock = 0.0
+stage_episodes = 1
+max_steps = 40
+anneal = "death>-125@2000"
+[learner]
+steps = 32
+epochs = 1
+minibatch = 64
+hidden = [16]
+threads = 1
+[probe]
+every = 0
+episodes = 1
+[guards.bootstrap]
+enabled = true
+early_updates = 2
+stall_updates = 0
+[[phase]]
+name = "begin"
+updates = 4
+[[phase]]
+name = "main"
+updates = 3
+world = { reward_progress = 0.5 }
+"""
+
+
+def test_a_phase_goes_on_with_clock_and_stages_and_has_its_own_rewards(tmp_path: Path) -> None:
+    config = tmp_path / "phases.toml"
+    config.write_text(PHASES)
+    holdfast.train(str(config), runs_dir=tmp_path, run="r", say=quiet)
+    run = tmp_path / "r"
+    lines = untimed(run, "metrics.jsonl")
+    deaths = [line["world/reward_death"] for line in lines]
+    assert deaths == pytest.approx([-25 - 0.05 * line["env_steps"] for line in lines])
+    assert [line["world/reward_progress"] for line in lines] == [2, 2, 1, 1, 0.5, 0.5, 0.5]
+    kept = {c.update: c.load()["world"]["schedule"] for c in RunDirectory(run).checkpoints().all()}
+    episodes = [sum(kept[update][3:6]) for update in sorted(kept)]
+    assert episodes == sorted(episodes) and kept[5][6] >= kept[4][6] > 1
+    same(run, resumed_at(run, 4))
+    same(run, resumed_at(run, 6))

@@ -414,6 +414,23 @@ def test_values_are_read_back_clipped_and_end_annealing() -> None:
         world.set_value("reward_deth", 1.0)
 
 
+def test_a_value_that_is_unset_is_annealed_by_the_clock_of_the_run() -> None:
+    world = make(anneal="death>-50@100")
+    world.set_value("reward_death", -5.0)
+    world.set_value("max_steps", 7)
+    world.set_clock(40)
+    assert world.value("reward_death") == -5.0
+    world.unset_value("reward_death")
+    world.unset_value("max_steps")
+    assert world.value("reward_death") == pytest.approx(-35.0)
+    assert world.value("max_steps") == world.options.max_steps
+    world.step(act(world, "NOOP"))
+    assert world.env_steps == 42
+    world.set_clock(50, ticks=False)
+    world.step(act(world, "NOOP"))
+    assert world.env_steps == 50 and world.value("reward_death") == pytest.approx(-37.5)
+
+
 def test_a_missing_cartridge_is_an_asset_error() -> None:
     with pytest.raises(AssetError, match="does not exist") as caught:
         make(rom="/nowhere/smb.nes")
