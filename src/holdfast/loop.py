@@ -25,8 +25,9 @@ from holdfast.learn.schedule import parse_windows, shape_factor, windowed
 from holdfast.overlap import Feed, Gathered
 from holdfast.plan import Phase, Plan
 from holdfast.probe import probe
+from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
-from holdfast.probes.runner import ProbeSpec, main_metric
+from holdfast.probes.runner import ProbeSpec
 from holdfast.progress import Progress, start_signals
 from holdfast.records import Decision
 from holdfast.rng import Streams, derive_seed
@@ -70,7 +71,7 @@ class Loop:
         self.total = plan.updates
         self.phase = plan.phase(1)
         self.windows = parse_windows(config.learner.entropy_windows)
-        self.rule = parse_rule(config.probe.best_by or main_metric(config.world.name))
+        self.rule = parse_rule(config.probe.best_by or headline(config.world.name).rule)
         self.progress = Progress()
         self.signals: dict[str, Any] = {}
         self.stopped_by: Decision | None = None

@@ -24,6 +24,8 @@ from holdfast.worlds.mario.rewards import COMPONENTS
 PROTOCOLS = ("plain",)
 BIN = 64
 """Width of a place, pixels."""
+CLEAR = 1000.0
+"""What a clear adds to the reach of an episode, pixels."""
 
 
 def prepare(options: MarioOptions, protocol: str) -> MarioOptions:
@@ -54,6 +56,7 @@ def measure(episodes: Sequence[Episode], options: MarioOptions, seeds: Sequence[
         "clear_rate": float(np.mean(clear)),
         "death_rate": float(np.mean([e.facts["death"] for e in episodes])),
         "best_x_mean": float(best.mean()),
+        "reach": float(best.mean() + CLEAR * np.mean(clear)),
         "best_x_median": float(np.median(best)),
         "best_x_p10": float(np.percentile(best, 10)),
         "best_x_max": float(best.max()),

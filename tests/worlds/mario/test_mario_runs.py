@@ -247,7 +247,7 @@ minibatch = 64
 hidden = [16]
 threads = 1
 [probe]
-every = 0
+every = 1
 episodes = 1
 [guards.bootstrap]
 enabled = true
@@ -275,5 +275,8 @@ def test_a_phase_goes_on_with_clock_and_stages_and_has_its_own_rewards(tmp_path:
     kept = {c.update: c.load()["world"]["schedule"] for c in RunDirectory(run).checkpoints().all()}
     episodes = [sum(kept[update][3:6]) for update in sorted(kept)]
     assert episodes == sorted(episodes) and kept[5][6] >= kept[4][6] > 1
+    evals = [(e["metrics"], e["update"]) for e in read_lines(run / "evals.jsonl")]
+    best = max(evals, key=lambda e: (e[0]["clear_rate"], e[0]["best_x_mean"], -e[1]))[1]
+    assert tensors(run)["/progress/best_update"] == best
     same(run, resumed_at(run, 4))
     same(run, resumed_at(run, 6))
