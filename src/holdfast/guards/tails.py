@@ -116,7 +116,8 @@ class TailLedger(Guard):
         self._size(signals)
         self._now = dict.fromkeys(self._now, 0)
         self._now["forced_resets"] = int(number(signals, "starts/forced") or 0)
-        begun, ended = signals.get("starts/begun") or (), signals.get("starts/ended") or ()
+        begun = signals.get("starts/begun") or ()
+        ended = [self._judged(entry) for entry in signals.get("starts/ended") or ()]
         self._count(begun)
         book = self.book
         book.begin(begun, self._update)
@@ -138,6 +139,10 @@ class TailLedger(Guard):
         for name, count in self._now.items():
             self._totals[name] += count
         return decisions + injected + self._warn()
+
+    def _judged(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return how an episode ended; one that a script played a step of has no outcome."""
+        return {**entry, self.config.success_fact: None} if number(entry, "scripted") else entry
 
     def requeue(self, signals: Signals) -> list[Decision]:
         """Take back what waited in a world that was rebuilt; return starts for the new one.

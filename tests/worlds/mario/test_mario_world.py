@@ -383,6 +383,15 @@ def test_a_death_in_a_script_ends_the_script() -> None:
     assert world.observe()[1].all()
 
 
+def test_what_a_script_did_is_not_in_the_rates_of_the_stages() -> None:
+    world = make(games=1, noops=0)
+    world.override([0], "RIGHT:500")
+    assert hold(world, "NOOP", 45)[0].facts["scripted"] > 0
+    assert world.stage_rates()["1-1"] == (0.0, 0)
+    assert hold(world, "RIGHT", 60)[0].facts["scripted"] == 0
+    assert world.stage_rates()["1-1"] == (0.0, 1)
+
+
 @pytest.mark.parametrize("observation", ["pixels", "tiles"])
 def test_one_and_two_threads_agree_bit_for_bit(observation: str) -> None:
     actions = np.random.default_rng(1).integers(0, 7, (80, 5))

@@ -80,7 +80,7 @@ class Schedule:
         return (1.0 - self.rates[: self.unlocked]) + self.floor
 
     def count(self, stage: Stage, cleared: bool) -> None:
-        """Take an episode that began at the start of a stage into its rate; unlock the next if it is time."""
+        """Take an episode of the policy's own from the start of a stage into its rate; unlock the next if it is time."""
         if stage not in self.stages:
             return
         k = self.stages.index(stage)

@@ -393,7 +393,8 @@ class MarioWorld(World):
             for g in games
         ]
         for episode in episodes:
-            if episode.start.snapshot is None and episode.ended not in ("forced", "env_restart"):
+            fresh = episode.start.snapshot is None and not episode.facts["scripted"]
+            if fresh and episode.ended not in ("forced", "env_restart"):
                 stage = (int(episode.facts["world"]), int(episode.facts["stage"]))
                 self._schedule.count(stage, episode.ended == "clear")
         info = {
