@@ -265,6 +265,9 @@ class Loop:
             began = time.perf_counter()
             self.signals = dict(self.team.learn(self.feed.seats))
             self.seconds["learn"] = time.perf_counter() - began
+            parts = [learner.seconds for learner in self.team.learners.values()]
+            for name in {name for part in parts for name in part}:
+                self.seconds[name] = sum(part.get(name, 0.0) for part in parts)
             if self.feed.overlap:
                 self.now("collect")  # what is left of it
 

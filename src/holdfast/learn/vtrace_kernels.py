@@ -20,6 +20,9 @@ import numpy as np
 from holdfast.jit import kernel
 from holdfast.records import F32, F64, Bools
 
+ROUNDING = 0.01
+"""Share by which a weight may exceed `rho_bar` before it counts as cut: a memory keeps log-probabilities in half precision."""
+
 
 @kernel
 def vtrace(
@@ -48,7 +51,7 @@ def vtrace(
             weight = 1.0
             if mask[t, n]:
                 weight = math.exp(log_weights[t, n])
-                if weight > rho_bar:
+                if weight > (1.0 + ROUNDING) * rho_bar:
                     cut += 1.0
             rho, c = min(rho_bar, weight), lam * min(c_bar, weight)
             value = float(values[t, n])
