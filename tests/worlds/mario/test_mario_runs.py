@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import holdfast
+from holdfast.cli.whatif import decide
 from holdfast.errors import ConfigError
+from holdfast.guards.whatif import compare
 from holdfast.records import unpack_starts
 from holdfast.run import RunDirectory, resume
 from holdfast.store.journal import read_lines
@@ -167,6 +169,9 @@ def test_values_of_the_world_are_known_before_the_first_update(tmp_path: Path) -
     run = train(tmp_path, "r", **settings, run__updates=4)
     values = [line["world/reward_progress"] for line in untimed(run, "metrics.jsonl")]
     assert values[:2] == [3.0, 3.0] and values[-1] == 1.0
+    own, _ = decide(RunDirectory(run).config(), list(read_lines(run / "metrics.jsonl")), True)
+    assert [d.kind for _, _, d in own] == ["set_world", "unset_world"]
+    assert compare(read_lines(run / "journal.jsonl"), own, ["bootstrap"]) == [], "it can be replayed"
 
 
 def test_a_script_that_cannot_be_played_is_refused_before_anything_is_made(tmp_path: Path) -> None:
