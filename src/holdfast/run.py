@@ -56,7 +56,7 @@ from holdfast.store.heartbeat import Heartbeat
 from holdfast.store.recorder import SELFPLAY
 from holdfast.tables import overlay
 from holdfast.team import make_team
-from holdfast.worlds import OURS, make_world
+from holdfast.worlds import OURS, make_world, world_type
 from holdfast.worlds.events import Record
 
 __all__ = [
@@ -295,6 +295,7 @@ def start(
 ) -> Outcome:
     """Make a new run and train it; one that is too slow for `run.min_sps` is not even begun."""
     refuse_scripts(config)
+    refuse_names(config)
     refuse_hopeless(config, runs_dir)
     if not config.run.name:
         config = named(config, free_name(config.world.name, runs_dir))
@@ -351,6 +352,19 @@ def refuse_scripts(config: Config) -> None:
         from holdfast.probes.forward import check_scripts
 
         check_scripts(config.world.name, config.guards.bootstrap.scripts())
+
+
+def refuse_names(config: Config) -> None:
+    """Raise if a guard names a value or a signal that this run will never have."""
+    from holdfast.known import Known, check_names
+    from holdfast.learn.learner import Learner
+    from holdfast.selfplay.opponents import LEARN, players
+
+    kind = world_type(config.world.name)
+    who = players(config.selfplay, kind.game_roles) if config.selfplay.enabled else {}
+    roles = [role for role, player in who.items() if player == LEARN]
+    known = Known(config.world.name, kind.value_names, Learner.value_names, roles)
+    check_names(config.guards, known)
 
 
 def find_forward(config: Config, say: Say) -> tuple[Config, dict[str, Any]]:

@@ -18,7 +18,9 @@ def test_a_search_for_settings_is_gone_on_with(tmp_path: Path) -> None:
     first = record(tmp_path / "runs" / "m")
     assert first["main"] == "reach" and [r["run"] for r in first["runs"]] == ["t0000"]
     (row,) = first["runs"]
-    assert row["value"] == max(row["best"]["metrics"]["reach"], row["final"]["metrics"]["reach"]) > 0
+    assert (
+        row["value"] == max(row["best"]["metrics"]["reach"], row["final"]["metrics"]["reach"]) > 0
+    )
     _, said = call("study", CONFIG, "--optuna", "2", *SMALL, cwd=tmp_path)
     assert "1 trials are there already; 1 are new" in said
     after = record(tmp_path / "runs" / "m")

@@ -28,6 +28,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from holdfast.errors import ConfigError
+from holdfast.guards.facts import Wanted, restore, state_of
 from holdfast.guards.guard import Guard, number
 from holdfast.guards.progress import Ended, facts_of, own_episodes
 from holdfast.records import Cause, Decision, Signals
@@ -144,6 +145,12 @@ class BootstrapGuard(Guard):
         self.slots = 0
         self.boosted = False
         self._env_steps = 0
+        facts = {"gain_fact": config.stall_updates, "fact": config.plateau_updates}
+        self._wanted = [
+            Wanted(f"guards.bootstrap.{key}", getattr(config, key))
+            for key, used in facts.items()
+            if used
+        ]
 
     def initial(self, signals: Signals) -> list[Decision]:
         """Return the boost of the first updates and the opening of the run."""
@@ -156,6 +163,8 @@ class BootstrapGuard(Guard):
 
     def step(self, signals: Signals) -> list[Decision]:
         decisions = self._boost(signals)
+        over = signals.get("starts/ended") or ()
+        decisions += [d for one in self._wanted for d in one.look(over, "episodes")]
         self._advance(signals)
         if self.state in ("inject", "cooldown"):
             return decisions
@@ -298,6 +307,7 @@ class BootstrapGuard(Guard):
             "slots": self.slots,
             "boosted": self.boosted,
             "env_steps": self._env_steps,
+            "wanted": state_of(self._wanted),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -307,6 +317,7 @@ class BootstrapGuard(Guard):
         self.bests = deque(map(float, state["bests"]), maxlen=self.config.plateau_updates + 1)
         self.injections, self.slots = int(state["injections"]), int(state["slots"])
         self.boosted, self._env_steps = bool(state["boosted"]), int(state["env_steps"])
+        restore(self._wanted, state.get("wanted"))
 
 
 def _games(signals: Signals) -> int:

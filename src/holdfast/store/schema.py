@@ -98,9 +98,7 @@ METRICS = (
     Field(
         "train/replay_approx_kl", "number", "V-trace: how far the policy moved since it played them"
     ),
-    Field(
-        "train/replay_clip_fraction", "number", "V-trace: share of them whose weight was cut"
-    ),
+    Field("train/replay_clip_fraction", "number", "V-trace: share of them whose weight was cut"),
     Field("train/replay_priority_mean", "number", "V-trace: mean priority in the memory"),
     *(
         Field(

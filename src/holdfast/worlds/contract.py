@@ -161,13 +161,13 @@ class World(VectorEnv[Array, Array, Array]):
         own = getattr(self.options, name)
         self.set_value(name, -1.0 if own is None else float(own))
 
-    def set_clock(self, env_steps: int, ticks: bool = True) -> None:  # noqa: B027
+    def set_clock(self, env_steps: int, ticks: bool = True) -> None:
         """Say how many env steps the run has made: what changes with them goes on from there.
 
         The world counts its own steps on top; without `ticks` the clock stands still, as in an evaluation.
         """
 
-    def inherit(self, before: World) -> None:  # noqa: B027
+    def inherit(self, before: World) -> None:
         """Take over what was learned of the game in the world of the phase before, which may be closed."""
 
     def override(self, slots: Sequence[int], script: str) -> int:

@@ -41,8 +41,6 @@ TAILS: dict[str, Any] = {
     "guards__tails__enabled": True,
     "guards__tails__mine": True,
     "guards__tails__share": 0.5,
-    "guards__tails__success_fact": "ground",
-    "guards__tails__success_min": 300.0,
 }
 PIXELS: dict[str, Any] = {
     "world__observation": "pixels",
@@ -126,6 +124,10 @@ def test_places_where_it_keeps_dying_are_played_again(mined: Path) -> None:
     again = [e for e in read_lines(mined / "episodes.jsonl") if e["start"]["type"] == "tail"]
     assert again and {e["start"]["id"] for e in again} <= {start["id"] for start in offered}
     assert max(line["guard/tails/mined_consumed"] for line in lines) >= len(again)
+    newest = RunDirectory(mined).checkpoints().newest(quiet)
+    assert newest is not None
+    records = [record for _, record in newest.load()["guard.tails"]["records"]]
+    assert sum(r["successes"] + r["failures"] for r in records) > 0, "their outcomes are judged"
     assert any(line["places/worst_share"] > 0 for line in lines if "places/worst_share" in line)
     assert max(len(json.dumps(line)) for line in lines) < 40_000
 
@@ -171,7 +173,9 @@ def test_values_of_the_world_are_known_before_the_first_update(tmp_path: Path) -
     assert values[:2] == [3.0, 3.0] and values[-1] == 1.0
     own, _ = decide(RunDirectory(run).config(), list(read_lines(run / "metrics.jsonl")), True)
     assert [d.kind for _, _, d in own] == ["set_world", "unset_world"]
-    assert compare(read_lines(run / "journal.jsonl"), own, ["bootstrap"]) == [], "it can be replayed"
+    assert compare(read_lines(run / "journal.jsonl"), own, ["bootstrap"]) == [], (
+        "it can be replayed"
+    )
 
 
 def test_a_script_that_cannot_be_played_is_refused_before_anything_is_made(tmp_path: Path) -> None:
