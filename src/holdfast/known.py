@@ -17,6 +17,8 @@ class Known:
 
     world: str
     world_values: Collection[str]
+    options: Collection[str]
+    """Names of the world's options; a value that is none cannot be given back."""
     learner_values: Collection[str]
     roles: Sequence[str]
     """Roles that learn, each with a learner of its own; empty: one learner plays all."""
@@ -27,7 +29,8 @@ def check_names(guards: GuardsConfig, known: Known) -> None:
     bootstrap, adaptive = guards.bootstrap, guards.adaptive
     if bootstrap.enabled and bootstrap.early_updates:
         key = "guards.bootstrap.early_value"
-        _one_of(key, bootstrap.early_value, "value of this world", known.world_values)
+        allowed = [name for name in known.world_values if name in known.options]
+        _one_of(key, bootstrap.early_value, "value of this world", allowed)
     if adaptive.enabled:
         for channel in parse_channels(adaptive.channels):
             _check_channel(channel, known)

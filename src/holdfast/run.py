@@ -25,7 +25,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -363,7 +363,8 @@ def refuse_names(config: Config) -> None:
     kind = world_type(config.world.name)
     who = players(config.selfplay, kind.game_roles) if config.selfplay.enabled else {}
     roles = [role for role, player in who.items() if player == LEARN]
-    known = Known(config.world.name, kind.value_names, Learner.value_names, roles)
+    options = [f.name for f in fields(config.world.options)]
+    known = Known(config.world.name, kind.value_names, options, Learner.value_names, roles)
     check_names(config.guards, known)
 
 

@@ -19,7 +19,8 @@ from holdfast.guards.tails import TailLedger, TailsConfig
 from holdfast.known import Known, check_names
 from holdfast.run import refuse_names
 
-MARIO = Known("mario", ("reward_progress", "reward_death"), ("lr_scale", "entropy"), ())
+VALUES = ("reward_progress", "reward_death")
+MARIO = Known("mario", VALUES, VALUES, ("lr_scale", "entropy"), ())
 ENTROPY = "learner.entropy:0.1..0.2@0.1"
 
 
