@@ -75,13 +75,13 @@ def advantages(quick: bool) -> Rows:
     ends, cuts = rng.random((2, steps, slots)) < 0.01
     final = np.zeros((steps, slots), np.float32)
     out, returns = np.empty((2, steps, slots), np.float32)
-    facts = (rewards, values, ends, cuts, final, 0.99, 0.95)
+    mask = np.ones((steps + 1, slots), bool)
+    facts = (ends, cuts, final, 0.99, 0.95)
     weights = (0.1 * rng.normal(size=(steps, slots))).astype(np.float32)
-    mask = np.ones((steps, slots), bool)
     rows: Rows = []
     for what, kernel, args in (
-        ("GAE", gae, (*facts, out, returns)),
-        ("V-trace", vtrace, (weights, mask, *facts, 1.0, 1.0, out, returns)),
+        ("GAE", gae, (rewards, values, mask, *facts, out, returns)),
+        ("V-trace", vtrace, (weights, mask, rewards, values, *facts, 1.0, 1.0, out, returns)),
     ):
         kernel(*args)
         times = []

@@ -18,6 +18,7 @@ LAYERS = [
         "presets",
         "config",
         "plan",
+        "known",
         "collect",
         "progress",
         "team",

@@ -28,6 +28,13 @@ def _set_world(loop: Loop, decision: Decision) -> float:
     return value
 
 
+def _unset_world(loop: Loop, decision: Decision) -> float:
+    """Give a value back: the option of the phase holds again, here and in later phases."""
+    loop.world.unset_value(decision.name)
+    loop.progress.turned.pop(decision.name, None)
+    return loop.world.value(decision.name)
+
+
 def _inject_starts(loop: Loop, decision: Decision) -> int:
     loop.world.queue_starts(decision.slots, decision.value)
     return len(decision.value)
@@ -103,6 +110,7 @@ def _end(loop: Loop, decision: Decision) -> None:
 ACTS: dict[str, Callable[[Any, Decision], Any]] = {
     "set_learner": _set_learner,
     "set_world": _set_world,
+    "unset_world": _unset_world,
     "inject_starts": _inject_starts,
     "force_reset": _force_reset,
     "override_actions": _override_actions,

@@ -140,7 +140,7 @@ class ProbeConfig:
     deterministic: bool = True
     """Play the best action instead of a sampled one."""
     clips: bool = False
-    """Film the best, median and worst episode of every probe (shoal): about a second each."""
+    """Film the best, median and worst episode of every probe of one of our worlds (pursuit: nine side by side)."""
     best_by: str = ""
     """Metric by which the best checkpoint is chosen; empty takes the world's main metric."""
 

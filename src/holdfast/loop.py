@@ -26,8 +26,9 @@ from holdfast.overlap import Feed, Gathered
 from holdfast.plan import Phase, Plan
 from holdfast.probe import probe
 from holdfast.probes.clips import filmed
+from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
-from holdfast.probes.runner import ProbeSpec, main_metric
+from holdfast.probes.runner import ProbeSpec
 from holdfast.progress import Progress, start_signals
 from holdfast.records import Decision
 from holdfast.rng import Streams, derive_seed
@@ -71,7 +72,7 @@ class Loop:
         self.total = plan.updates
         self.phase = plan.phase(1)
         self.windows = parse_windows(config.learner.entropy_windows)
-        self.rule = parse_rule(config.probe.best_by or main_metric(config.world.name))
+        self.rule = parse_rule(config.probe.best_by or headline(config.world.name).rule)
         self.progress = Progress()
         self.signals: dict[str, Any] = {}
         self.stopped_by: Decision | None = None
@@ -183,10 +184,13 @@ class Loop:
             return
         rebuilt = phase.options != self.phase.options
         if rebuilt:
-            self.world.close()
+            before = self.world
+            before.close()
             self.world = make_world(
                 self.config.world.name, phase.options, record=self.events.at(phase.name)
             )
+            self.world.set_clock(self.progress.env_steps)
+            self.world.inherit(before)
             for name, value in self.progress.turned.items():
                 self.world.set_value(name, value)
             begin_world(self.world, self.config.run.seed, phase)
@@ -262,6 +266,9 @@ class Loop:
             began = time.perf_counter()
             self.signals = dict(self.team.learn(self.feed.seats))
             self.seconds["learn"] = time.perf_counter() - began
+            parts = [learner.seconds for learner in self.team.learners.values()]
+            for name in {name for part in parts for name in part}:
+                self.seconds[name] = sum(part.get(name, 0.0) for part in parts)
             if self.feed.overlap:
                 self.now("collect")  # what is left of it
 

@@ -35,6 +35,7 @@ PURSUIT: dict[str, Any] = {
         "normalise_rewards": True,
     },
     "probe": {"every": 20, "episodes": 200},
+    "guards": {"tails": {"success_fact": "captured", "success_min": 1.0}},
 }
 
 MARIO: dict[str, Any] = {
@@ -51,7 +52,10 @@ MARIO: dict[str, Any] = {
         "normalise_rewards": True,
     },
     "probe": {"every": 25, "episodes": 20, "deterministic": False},
-    "guards": {"progress": {"enabled": True}},
+    "guards": {
+        "progress": {"enabled": True},
+        "tails": {"success_fact": "ground", "success_min": 400.0},
+    },
 }
 
 FOREIGN: dict[str, Any] = {

@@ -186,6 +186,7 @@ class EvalReport:
 
 DecisionKind = Literal[
     "set_world",
+    "unset_world",
     "set_learner",
     "inject_starts",
     "force_reset",

@@ -24,7 +24,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,8 +44,9 @@ from holdfast.guards.stages import UNTYPED, TailStage, parse_stages
 from holdfast.loop import Loop, begin_world, make_plan
 from holdfast.overlap import settled
 from holdfast.pace import Say, Show
+from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
-from holdfast.probes.runner import ProbeSpec, check_probe, draw_seeds, main_metric
+from holdfast.probes.runner import ProbeSpec, check_probe, draw_seeds
 from holdfast.records import Start
 from holdfast.rng import Streams
 from holdfast.selfplay.cast import Cast
@@ -57,7 +58,7 @@ from holdfast.store.heartbeat import Heartbeat
 from holdfast.store.recorder import SELFPLAY
 from holdfast.tables import overlay
 from holdfast.team import make_team
-from holdfast.worlds import make_world
+from holdfast.worlds import make_world, world_type
 from holdfast.worlds.events import Record
 
 __all__ = [
@@ -300,7 +301,7 @@ def probe_spec(config: Config) -> ProbeSpec:
 
 def refuse_probe(config: Config) -> None:
     """Raise a `ConfigError` for a probe that could not be played or ranked."""
-    rule = parse_rule(config.probe.best_by or main_metric(config.world.name))
+    rule = parse_rule(config.probe.best_by or headline(config.world.name).rule)
     check_probe(probe_spec(config), config.probe.world, rule)
 
 
@@ -313,6 +314,7 @@ def start(
     """Make a new run and train it; one that is too slow for `run.min_sps` is not even begun."""
     refuse_scripts(config)
     refuse_probe(config)
+    refuse_names(config)
     refuse_hopeless(config, runs_dir)
     if not config.run.name:
         config = named(config, free_name(config.world.name, runs_dir))
@@ -369,6 +371,20 @@ def refuse_scripts(config: Config) -> None:
         from holdfast.probes.forward import check_scripts
 
         check_scripts(config.world.name, config.guards.bootstrap.scripts())
+
+
+def refuse_names(config: Config) -> None:
+    """Raise if a guard names a value or a signal that this run will never have."""
+    from holdfast.known import Known, check_names
+    from holdfast.learn.learner import Learner
+    from holdfast.selfplay.opponents import LEARN, players
+
+    kind = world_type(config.world.name)
+    who = players(config.selfplay, kind.game_roles) if config.selfplay.enabled else {}
+    roles = [role for role, player in who.items() if player == LEARN]
+    options = [f.name for f in fields(config.world.options)]
+    known = Known(config.world.name, kind.value_names, options, Learner.value_names, roles)
+    check_names(config.guards, known)
 
 
 def find_forward(config: Config, say: Say) -> tuple[Config, dict[str, Any]]:

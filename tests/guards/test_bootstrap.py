@@ -153,7 +153,8 @@ def test_the_early_window_boosts_a_reward_and_gives_it_back() -> None:
     assert (up.kind, up.name, up.value) == ("set_world", "reward_progress", 3.0)
     assert run.step(5) == run.step(5) == []
     (down,) = run.decisions(5.0, 40.0)
-    assert (down.kind, down.value, run.update) == ("set_world", 1.5, 3)
+    assert (down.kind, down.name, down.value) == ("unset_world", "reward_progress", None)
+    assert run.update == 3
     assert run.step(5) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,13 @@ def test_replays_do_not_count_as_deaths_of_the_policy() -> None:
     again = Start(snapshot={"ram": np.zeros(3)}, id="a", type="tail")
     signals = places.take(1, [died("a", start=again)] * 5)
     assert ids(signals) == [] and signals["places/deaths"] == 0
+
+
+def test_deaths_that_a_script_caused_are_not_the_policys() -> None:
+    places = DeathPlaces(at_least=1)
+    scripted = replace(died("a"), facts={"scripted": 12.0})
+    signals = places.take(1, [scripted, replace(died("b"), facts={"scripted": 0.0})])
+    assert ids(signals) == ["b"] and signals["places/deaths"] == 1
 
 
 def test_it_goes_on_from_its_state() -> None:

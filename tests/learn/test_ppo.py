@@ -48,6 +48,19 @@ def test_the_recorded_log_probability_is_that_of_the_recorded_action() -> None:
         np.testing.assert_allclose(value.detach(), flat.values, atol=1e-6)
 
 
+def test_rewards_of_a_script_leave_the_steps_before_it_alone() -> None:
+    who = learner()
+    rollout = filled(who)
+    rollout.terminations[:] = False
+    rollout.mask[5:9] = False
+    found = []
+    for reward in (0.0, -100.0):
+        rollout.rewards[5:9] = reward
+        who._targets(rollout)
+        found.append(rollout.advantages[rollout.mask[:-1]].copy())
+    assert np.array_equal(*found)
+
+
 def test_gaussian_log_prob_and_entropy_equal_torch_distributions() -> None:
     net = ActorCritic(GAUSSIAN)
     mean, actions = torch.randn(5, 2), torch.randn(5, 2)

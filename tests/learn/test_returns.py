@@ -6,13 +6,15 @@ import pytest
 from holdfast.learn.returns import explained_variance, gae, track_returns
 
 
-def run_gae(rewards, values, terminated, truncated, final, gamma, lam):
+def run_gae(rewards, values, terminated, truncated, final, gamma, lam, mask=None):
     t = len(rewards)
+    mask = [1] * (t + 1) if mask is None else mask
     column = lambda x, kind: np.array(x, kind).reshape(-1, 1)  # noqa: E731
     advantages, returns = np.zeros((t, 1), np.float32), np.zeros((t, 1), np.float32)
     gae(
         column(rewards, np.float64),
         column(values, np.float32),
+        column(mask, np.bool_),
         column(terminated, np.bool_),
         column(truncated, np.bool_),
         column(final, np.float32),
@@ -70,6 +72,27 @@ def test_a_terminated_step_is_followed_by_nothing() -> None:
 def test_a_truncated_step_is_followed_by_the_value_of_its_last_observation() -> None:
     advantages, _ = run_gae([1.0, 5.0], [0.0, 9.0, 9.0], [0, 0], [1, 0], [7.0, 0.0], 0.9, 1.0)
     assert advantages[0] == pytest.approx(1.0 + 0.9 * 7.0)
+
+
+def test_what_a_script_does_next_is_not_the_policys_merit() -> None:
+    """A script plays steps 3 to 5, without reward: the steps before it are those of an episode cut there."""
+    rng = np.random.default_rng(3)
+    rewards, values = rng.normal(size=8), rng.normal(size=9).astype(np.float32)
+    rewards[3:6] = 0.0
+    mask, none = [1, 1, 1, 0, 0, 0, 1, 1, 1], [0] * 8
+    advantages, returns = run_gae(rewards, values, none, none, none, 0.97, 0.95, mask)
+    cut = run_gae(rewards[:3], values[:4], none[:3], none[:3], none[:3], 0.97, 0.95)
+    after = run_gae(rewards[6:], values[6:], none[6:], none[6:], none[6:], 0.97, 0.95)
+    assert np.array_equal(advantages[:3], cut[0]) and np.array_equal(returns[:3], cut[1])
+    assert np.array_equal(advantages[6:], after[0]) and np.array_equal(returns[6:], after[1])
+
+
+def test_what_is_masked_after_an_end_changes_nothing_before_it() -> None:
+    """A dead fish: masked from the step after its end to the next episode."""
+    values = np.random.default_rng(4).normal(size=6).astype(np.float32)
+    given = ([1.0, 2.0, 0.0, 0.0, 3.0], values, [0, 1, 0, 0, 0], [0, 0, 0, 1, 0], [0] * 5, 0.9, 0.8)
+    plain, masked = run_gae(*given), run_gae(*given, mask=[1, 1, 0, 0, 1, 1])
+    assert np.array_equal(plain[0], masked[0]) and np.array_equal(plain[1], masked[1])
 
 
 def test_constant_reward_without_end_has_zero_advantage_at_the_true_value() -> None:

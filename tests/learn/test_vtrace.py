@@ -27,7 +27,7 @@ def case(seed: int, steps: int = 40, slots: int = 5) -> dict[str, np.ndarray]:
     ends = rng.random((steps, slots))
     return {
         "log_weights": rng.normal(0, 0.7, (steps, slots)).astype(np.float32),
-        "mask": rng.random((steps, slots)) > 0.1,
+        "mask": rng.random((steps + 1, slots)) > 0.1,
         "rewards": rng.normal(size=(steps, slots)),
         "values": rng.normal(size=(steps + 1, slots)).astype(np.float32),
         "terminations": ends < 0.08,
@@ -50,9 +50,11 @@ def reference(
     """The sum of definition (1) of the paper, in float64, one step and one product at a time."""
     steps, slots = given["rewards"].shape
     values = given["values"].astype(np.float64)
-    weights = np.where(given["mask"], np.exp(given["log_weights"].astype(np.float64)), 1.0)
+    mask = given["mask"][:-1]
+    weights = np.where(mask, np.exp(given["log_weights"].astype(np.float64)), 1.0)
     rho, c = np.minimum(rho_bar, weights), lam * np.minimum(c_bar, weights)
-    ended = given["terminations"] | given["truncations"]
+    handed_over = mask & ~given["mask"][1:]
+    ended = given["terminations"] | given["truncations"] | handed_over
     follow = np.where(
         given["terminations"],
         0.0,
@@ -72,7 +74,7 @@ def reference(
             targets[s, n] = total
     after = np.where(ended, follow, targets[1:])
     advantages = rho * (given["rewards"] + gamma * after - values[:-1])
-    return advantages, targets[:-1], float((given["mask"] & (weights > rho_bar)).sum())
+    return advantages, targets[:-1], float((mask & (weights > 1.01 * rho_bar)).sum())
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def written(weight: float) -> dict[str, np.ndarray]:
     none = column(0, 0, 0, dtype=np.bool_)
     return {
         "log_weights": np.full((3, 1), np.log(weight), np.float32),
-        "mask": ~none,
+        "mask": column(1, 1, 1, 1, dtype=np.bool_),
         "rewards": column(1, 0, 2, dtype=np.float64),
         "values": column(0.2, 0.3, 0.4, 0.7),
         "terminations": none,
@@ -125,11 +127,17 @@ def test_on_policy_it_is_the_return_of_n_steps() -> None:
     given["log_weights"][:] = 0.0
     advantages, targets, cut = kernel(given, 0.97, 1.0, 1.0, 1.0)
     expected, returns = np.empty_like(advantages), np.empty_like(advantages)
-    ends = [given[k] for k in ("rewards", "values", "terminations", "truncations", "final_values")]
-    gae(*ends, 0.97, 1.0, expected, returns)
+    names = ("rewards", "values", "mask", "terminations", "truncations", "final_values")
+    gae(*(given[name] for name in names), 0.97, 1.0, expected, returns)
     np.testing.assert_allclose(targets, returns, atol=1e-5)
     np.testing.assert_allclose(advantages, expected, atol=1e-5)
     assert cut == 0.0
+
+
+def test_rounding_above_the_bound_is_no_cut() -> None:
+    """Half precision moves a log-probability of 4 to 8 by up to 0.002."""
+    assert kernel(written(1.002), 0.9, 1.0, 1.0, 1.0)[2] == 0.0
+    assert kernel(written(1.1), 0.9, 1.0, 1.0, 1.0)[2] == 3.0
 
 
 def learner(one: NetSpec = FLAT, **settings: Any) -> VTraceLearner:
@@ -150,7 +158,7 @@ def test_an_update_on_policy_has_the_gradient_of_an_actor_critic() -> None:
     assert metrics["minibatches"] == 1 and metrics["clip_fraction"] < 0.6
     advantages, returns = np.empty_like(rollout.advantages), np.empty_like(rollout.returns)
     gae(
-        rollout.rewards, rollout.values, rollout.terminations, rollout.truncations,
+        rollout.rewards, rollout.values, rollout.mask, rollout.terminations, rollout.truncations,
         rollout.final_values, 0.99, 1.0, advantages, returns,
     )  # fmt: skip
     np.testing.assert_allclose(rollout.returns, returns, atol=1e-5)

@@ -42,12 +42,13 @@ def test_a_sequence_from_the_memory_has_the_loss_that_it_had_in_its_rollout() ->
     errors = np.zeros((8, 4), np.float32)
     for b, index in enumerate(sample.indices):
         weights = np.array([1.0, 2.0, 0.5, 1.0], np.float32)
-        here, _ = who._loss(rollout, np.array([index]), 0, 8)
+        here, own = who._loss(rollout, np.array([index]), 0, 8)
         there, found = who._loss(
             sample.rollout, np.array([b]), 0, 8, Again(weights, errors, stale=False)
         )
         assert there.item() == pytest.approx(here.item() * weights[b], rel=1e-5)
         assert found["approx_kl"] == pytest.approx(0.0, abs=1e-6)
+        assert found["entropy_mean"] == pytest.approx(own["entropy_mean"], rel=1e-5), "not weighted"
         values = rollout.values[:-1, index]
         np.testing.assert_allclose(errors[:, b], abs(rollout.returns[:, index] - values), atol=1e-4)
 
@@ -62,6 +63,10 @@ def test_updates_draw_older_rollouts_and_correct_them() -> None:
     assert metrics["replay_samples"] == 6 and metrics["replay_age_mean"] >= 0
     assert metrics["replay_approx_kl"] > 1e-6, "the policy has moved since"
     assert metrics["replay_fill_rate"] == 1.0, "96 steps are two rollouts of 6 x 8"
+    assert metrics["replay_size"] == metrics["replay_capacity"] == 96
+    spread = [metrics[f"replay_priority_p{percent}"] for percent in (50, 90, 99)]
+    assert spread == sorted(spread) and spread[0] > 0
+    assert who.seconds["replay_draw"] > 0 and who.seconds["replay_gather"] > 0
     assert who.state_dict()["optimiser"]["step"] == 4 * 3 + 6
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import ConfigError
+from holdfast.probes.headlines import HEADLINES
 from holdfast.probes.rank import parse_rule
 
 
@@ -14,6 +15,14 @@ def test_bounds_come_first_then_the_metrics_in_order() -> None:
     assert rule.key(good) > rule.key(lucky)
     assert rule.key({**good, "length": 4.0}) > rule.key(good)
     assert rule.main == "avg_final"
+
+
+def test_mario_is_ranked_by_how_far_he_comes_while_nothing_clears() -> None:
+    rule = parse_rule(HEADLINES["mario"].rule)
+    near, far = ({"clear_rate": 0.0, "best_x_mean": x} for x in (300.0, 900.0))
+    assert rule.key(far) > rule.key(near)
+    assert rule.key({"clear_rate": 0.1, "best_x_mean": 300.0}) > rule.key(far)
+    assert rule.main == HEADLINES["mario"].metric == "clear_rate"
 
 
 @pytest.mark.parametrize("text", ["", "a>=b", "a=1", ">=0.9", "a>=0.9", "a b"])

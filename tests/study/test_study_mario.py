@@ -16,7 +16,11 @@ SMALL = (
 def test_a_search_for_settings_is_gone_on_with(tmp_path: Path) -> None:
     call("study", CONFIG, "--optuna", "1", *SMALL, cwd=tmp_path)
     first = record(tmp_path / "runs" / "m")
-    assert first["main"] == "clear_rate" and [r["run"] for r in first["runs"]] == ["t0000"]
+    assert first["main"] == "reach" and [r["run"] for r in first["runs"]] == ["t0000"]
+    (row,) = first["runs"]
+    assert (
+        row["value"] == max(row["best"]["metrics"]["reach"], row["final"]["metrics"]["reach"]) > 0
+    )
     _, said = call("study", CONFIG, "--optuna", "2", *SMALL, cwd=tmp_path)
     assert "1 trials are there already; 1 are new" in said
     after = record(tmp_path / "runs" / "m")

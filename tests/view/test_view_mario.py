@@ -122,6 +122,29 @@ def test_ends_come_from_training_and_from_the_probe_where_there_is_none(tmp_path
     ]
 
 
+def test_ends_that_a_script_caused_are_left_out(tmp_path: Path) -> None:
+    run = write_mario(tmp_path / "m")
+    end = {"ended": "death_pit", "facts/x": 9.0, "facts/world": 1.0, "facts/stage": 1.0}
+    rows = [{**end, "facts/scripted": 5.0}, {**end, "facts/scripted": 0.0, "facts/x": 7.0}]
+    write_lines(run / "episodes.jsonl", rows)
+    assert plots_mario.recent_ends(RunFiles(run)) == [("1-1", 7.0, "death_pit")]
+
+
+@pytest.mark.parametrize("most", [0.06, 0.18, 0.3, 0.7, 1.0])
+def test_the_axis_of_actions_says_what_its_ticks_are(most: float, tmp_path: Path) -> None:
+    run = write_mario(tmp_path / "m")
+    told = probe(6)
+    told["detail"]["actions"] = {"RIGHT": most, "NOOP": most / 2}
+    write_lines(run / "evals.jsonl", [told])
+    figure = plots_mario.actions(RunFiles(run))
+    assert figure is not None
+    axis = figure.axes[0].xaxis
+    labels = axis.get_major_formatter().format_ticks(axis.get_majorticklocs())
+    assert [float(label.strip("%")) / 100 for label in labels] == pytest.approx(
+        list(axis.get_majorticklocs())
+    )
+
+
 def test_stages_stand_in_the_order_of_the_game() -> None:
     names = ["2-1", "10-1", "1-4", "1-1"]
     assert sorted(names, key=plots_mario.stage_order) == ["1-1", "1-4", "2-1", "10-1"]

@@ -120,6 +120,22 @@ def guards_of(config: Config) -> list[Guard]:
     return make_guards(config.guards, load_stages(config), config.world.options)
 
 
+def first_values(config: Config) -> dict[str, float]:
+    """Return the signals of the world's values before the first update: its options."""
+    from holdfast.loop import make_plan
+    from holdfast.worlds import world_type
+
+    options = make_plan(config, 1).phase(1).options
+    values = {
+        name: getattr(options, name, None) for name in world_type(config.world.name).value_names
+    }
+    return {
+        f"world/{name}": float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float)
+    }
+
+
 def decide(
     config: Config, lines: Sequence[dict[str, Any]], ended: bool
 ) -> tuple[list[Replayed], dict[str, list[Any]]]:
@@ -127,7 +143,7 @@ def decide(
     from holdfast.guards.whatif import Watched, replay
 
     watched = [Watched(guard) for guard in guards_of(config)]
-    found = replay(lines, watched)
+    found = replay(lines, watched, first_values(config))
     if ended:
         last = lines[-1]
         found += [(int(last["update"]), g.name, d) for g in watched for d in g.final(last)]

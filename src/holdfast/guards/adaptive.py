@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from holdfast.errors import ConfigError
+from holdfast.guards.facts import EPISODES, Wanted, restore, state_of
 from holdfast.guards.guard import Guard, number
 from holdfast.records import Cause, Decision, Signals
 
@@ -31,6 +32,8 @@ EXAMPLE = (
 )
 CLOSE = 1e-12
 """A smaller change is none."""
+PROBES = 3
+"""Probes without the signal after which it is said."""
 LEAST = 5
 """The window is never shorter."""
 
@@ -141,14 +144,18 @@ class AdaptiveGuard(Guard):
         self.hold = 0
         """Looks for which nothing moves."""
         self.values: dict[str, float] = {}
+        probed = config.signal.startswith("probe/")
+        patience = PROBES if probed else max(EPISODES, config.window)
+        self._wanted = [Wanted("guards.adaptive.signal", config.signal, patience)]
 
     def step(self, signals: Signals) -> list[Decision]:
         value = number(signals, self.config.signal)
         if value is not None and math.isfinite(value):
             self._take(max(0.0, value) if self.config.measure == "value" else value)
         self.updates += 1
-        if self.updates % self.config.interval:
-            return []
+        unknown = self._look(signals)
+        if self.updates % self.config.interval or unknown:
+            return unknown
         level = self.level()
         wanted = (
             0 if level is None else int(level < self.config.low) - int(level > self.config.high)
@@ -163,6 +170,15 @@ class AdaptiveGuard(Guard):
             self.hold = self.config.cooldown
             return []
         return [d for c in self.channels if (d := self._move(c, signals, level)) is not None]
+
+    def _look(self, signals: Signals) -> list[Decision]:
+        """Return the warning that the signal does not come; that of a probe is looked for where one was made."""
+        family = self.config.signal.partition("/")[0]
+        own = {k: v for k, v in signals.items() if k.partition("/")[0] == family}
+        if family == "probe" and not own:
+            return []
+        (wanted,) = self._wanted
+        return wanted.look([own], "probes" if family == "probe" else "updates")
 
     def level(self) -> float | None:
         """Return what the thresholds are compared with, or None while nothing is known."""
@@ -233,6 +249,7 @@ class AdaptiveGuard(Guard):
             "direction": self.direction,
             "hold": self.hold,
             "values": [[target, value] for target, value in self.values.items()],
+            "wanted": state_of(self._wanted),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -241,3 +258,4 @@ class AdaptiveGuard(Guard):
         self.updates, self.direction = int(state["updates"]), int(state["direction"])
         self.hold = int(state["hold"])
         self.values = {str(target): float(value) for target, value in state["values"]}
+        restore(self._wanted, state.get("wanted"))

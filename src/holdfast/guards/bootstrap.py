@@ -28,6 +28,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from holdfast.errors import ConfigError
+from holdfast.guards.facts import Wanted, restore, state_of
 from holdfast.guards.guard import Guard, number
 from holdfast.guards.progress import Ended, facts_of, own_episodes
 from holdfast.records import Cause, Decision, Signals
@@ -82,7 +83,7 @@ class BootstrapConfig:
     early_updates: Annotated[int, Meta(ge=0)] = 0
     """Updates at the start of the run with a boosted reward; 0 is off."""
     early_value: str = "reward_progress"
-    """World value that is boosted; its own annealing, if any, ends with the boost."""
+    """World value that is boosted; its own annealing, if any, holds again after the boost."""
     early_factor: Annotated[float, Meta(gt=0)] = 2.0
     """Factor of the boost."""
 
@@ -142,10 +143,14 @@ class BootstrapGuard(Guard):
         self.bests: deque[float] = deque(maxlen=config.plateau_updates + 1)
         self.injections = 0
         self.slots = 0
-        self.base: float | None = None
-        """The boosted value as it was before."""
         self.boosted = False
         self._env_steps = 0
+        facts = {"gain_fact": config.stall_updates, "fact": config.plateau_updates}
+        self._wanted = [
+            Wanted(f"guards.bootstrap.{key}", getattr(config, key))
+            for key, used in facts.items()
+            if used
+        ]
 
     def initial(self, signals: Signals) -> list[Decision]:
         """Return the boost of the first updates and the opening of the run."""
@@ -158,6 +163,8 @@ class BootstrapGuard(Guard):
 
     def step(self, signals: Signals) -> list[Decision]:
         decisions = self._boost(signals)
+        over = signals.get("starts/ended") or ()
+        decisions += [d for one in self._wanted for d in one.look(over, "episodes")]
         self._advance(signals)
         if self.state in ("inject", "cooldown"):
             return decisions
@@ -262,14 +269,15 @@ class BootstrapGuard(Guard):
         now = number(signals, f"world/{config.early_value}")
         if wanted == self.boosted or (wanted and now is None):
             return []
-        if wanted:
-            self.base = now
         self.boosted = wanted
-        value = (self.base or 0.0) * (config.early_factor if wanted else 1.0)
-        cause = Cause("update", int(signals.get("update", 0)), config.early_updates)
-        what = f"boosted to {value:g} up to update {config.early_updates}"
-        message = f"{config.early_value} is {what if wanted else f'back at {value:g}'}"
-        return [Decision("set_world", cause, name=config.early_value, value=value, message=message)]
+        name, last = config.early_value, config.early_updates
+        cause = Cause("update", int(signals.get("update", 0)), last)
+        if not wanted or now is None:
+            message = f"{name} is no longer boosted: the phase's own holds again"
+            return [Decision("unset_world", cause, name=name, message=message)]
+        value = now * config.early_factor
+        message = f"{name} is boosted to {value:g} up to update {last}"
+        return [Decision("set_world", cause, name=name, value=value, message=message)]
 
     def light(self) -> str:
         return "yellow" if self.state == "inject" and self.trigger != "opening" else "green"
@@ -297,9 +305,9 @@ class BootstrapGuard(Guard):
             "bests": list(self.bests),
             "injections": self.injections,
             "slots": self.slots,
-            "base": self.base,
             "boosted": self.boosted,
             "env_steps": self._env_steps,
+            "wanted": state_of(self._wanted),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -308,8 +316,8 @@ class BootstrapGuard(Guard):
         self.stalled, self.best = int(state["stalled"]), float(state["best"])
         self.bests = deque(map(float, state["bests"]), maxlen=self.config.plateau_updates + 1)
         self.injections, self.slots = int(state["injections"]), int(state["slots"])
-        self.base = None if state["base"] is None else float(state["base"])
         self.boosted, self._env_steps = bool(state["boosted"]), int(state["env_steps"])
+        restore(self._wanted, state.get("wanted"))
 
 
 def _games(signals: Signals) -> int:

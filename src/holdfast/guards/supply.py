@@ -255,12 +255,18 @@ class Alarm:
         self.events = [dict(event) for event in state["events"]]
 
 
+def own(episode: Episode) -> bool:
+    """Return whether the policy played this episode alone from a fresh start, no script a step of it."""
+    return episode.start.snapshot is None and not episode.facts.get("scripted")
+
+
 class DeathPlaces:
     """Where training episodes die, and the starts before the worst of these places.
 
     A world that keeps the moments before a death puts a start there into `Episode.detail["before"]`, whose id is
-    the place. Deaths of episodes that began at a fresh start are counted; older ones weigh less. A place counts as
-    one of the worst when it is among the `most` heaviest and people would say that it *keeps* happening there.
+    the place. Deaths of episodes that the policy played alone from a fresh start are counted; older ones weigh less. A
+    place counts as one of the worst when it is among the `most` heaviest and people would say that it *keeps* happening
+    there.
     """
 
     def __init__(self, most: int = 16, half_life: float = 50.0, at_least: float = 2.0) -> None:
@@ -281,7 +287,7 @@ class DeathPlaces:
         dead = 0
         for episode in episodes:
             start = episode.detail.get("before")
-            if start is None or episode.start.snapshot is not None:
+            if start is None or not own(episode):
                 continue
             dead += 1
             self._weights[start.id] = self._weights.get(start.id, 0.0) + 1.0

@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from holdfast.guards.facts import Wanted, restore, state_of
 from holdfast.guards.guard import Guard, number
 from holdfast.guards.stages import TailStage, parse_stages
 from holdfast.guards.supply import Alarm
@@ -52,7 +53,8 @@ class TailsConfig:
     force_reset_steps: Annotated[int, Meta(ge=0)] = 0
     """Cut every episode after this many steps, so that starts are used sooner. 0: as the world has it."""
     success_fact: str = "survival"
-    """Fact of an episode that decides its outcome."""
+    """Fact of an episode that decides its outcome. Each of our worlds has a default of its own: shoal `survival`,
+    mario `ground`, pursuit `captured`."""
     success_min: float = 0.95
     """Least value of that fact that is a success."""
     cured_after: Annotated[int, Meta(ge=1)] = 2
@@ -97,6 +99,7 @@ class TailLedger(Guard):
         self._mine_credit = 0.0
         self._present = 0
         self.alarm = Alarm(config.warn_ratio, config.warn_patience)
+        self._wanted = [Wanted("guards.tails.success_fact", config.success_fact)]
         self._now = dict.fromkeys(("episodes", "overrides", "forced_resets", "injections"), 0)
         self._totals = dict(self._now)
         self._update = 0
@@ -116,7 +119,9 @@ class TailLedger(Guard):
         self._size(signals)
         self._now = dict.fromkeys(self._now, 0)
         self._now["forced_resets"] = int(number(signals, "starts/forced") or 0)
-        begun, ended = signals.get("starts/begun") or (), signals.get("starts/ended") or ()
+        begun, over = signals.get("starts/begun") or (), signals.get("starts/ended") or ()
+        ended = [self._judged(entry) for entry in over]
+        unknown = [d for one in self._wanted for d in one.look(over, "episodes")]
         self._count(begun)
         book = self.book
         book.begin(begun, self._update)
@@ -137,7 +142,11 @@ class TailLedger(Guard):
         self._now["injections"] = sum(len(d.value) for d in injected)
         for name, count in self._now.items():
             self._totals[name] += count
-        return decisions + injected + self._warn()
+        return decisions + injected + self._warn() + unknown
+
+    def _judged(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return how an episode ended; one that a script played a step of has no outcome."""
+        return {**entry, self.config.success_fact: None} if number(entry, "scripted") else entry
 
     def requeue(self, signals: Signals) -> list[Decision]:
         """Take back what waited in a world that was rebuilt; return starts for the new one.
@@ -366,6 +375,7 @@ class TailLedger(Guard):
             "now": dict(self._now),
             "totals": dict(self._totals),
             "update": self._update,
+            "wanted": state_of(self._wanted),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -375,6 +385,7 @@ class TailLedger(Guard):
         self._present, self._update = int(state["present"]), int(state["update"])
         self.alarm.load_state_dict(state["alarm"])
         self._now, self._totals = dict(state["now"]), dict(state["totals"])
+        restore(self._wanted, state.get("wanted"))
 
 
 def _games(signals: Signals) -> int:

@@ -22,8 +22,15 @@ Replayed = tuple[int, str, Decision]
 SIZES = ("world/games", "world/slots_per_game")
 
 
-def replay(lines: Iterable[Mapping[str, Any]], guards: Sequence[Guard]) -> list[Replayed]:
-    """Return every decision that the guards make on the recorded lines, in order."""
+def replay(
+    lines: Iterable[Mapping[str, Any]],
+    guards: Sequence[Guard],
+    values: Mapping[str, float] | None = None,
+) -> list[Replayed]:
+    """Return every decision that the guards make on the recorded lines, in order.
+
+    `values` are the `world/...` signals before the first update; no line has them, since guards turn them then.
+    """
     found: list[Replayed] = []
     own = tuple(f"guard/{guard.name}/" for guard in guards)
     before: Mapping[str, Any] | None = None
@@ -31,6 +38,7 @@ def replay(lines: Iterable[Mapping[str, Any]], guards: Sequence[Guard]) -> list[
         update = int(line["update"])
         if before is None or _rebuilt(before, line):
             signals = _sizes(before, line, own)
+            signals.update((values or {}) if before is None else {})
             for guard in guards:
                 _merge(signals, guard)
             for guard in guards:

@@ -76,6 +76,8 @@ class Learner(ABC):
             "clip": config.clip,
         }
         self.anchor: Anchor | None = None
+        self.seconds: dict[str, float] = {}
+        """How long parts of the last update took, where a learner measures any."""
         self._source: Learner | None = None
         self.load_parameters(self.first_parameters())
 
@@ -278,6 +280,7 @@ class RolloutLearner(Learner):
         gae(
             rollout.rewards,
             rollout.values,
+            rollout.mask,
             rollout.terminations,
             rollout.truncations,
             rollout.final_values,

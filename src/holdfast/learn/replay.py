@@ -128,6 +128,11 @@ class Replay:
         return self._strips.count * self._strips.form.steps if self._strips else 0
 
     @property
+    def seconds(self) -> dict[str, float]:
+        """How long the last sample took: drawing it, and gathering its steps."""
+        return {name: self._last[f"{name}_ms"] / 1e3 for name in ("draw", "gather")}
+
+    @property
     def beta(self) -> float:
         """Power of the importance weights now."""
         done = min(self.samples / self.config.beta_samples, 1.0)

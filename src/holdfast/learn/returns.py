@@ -1,12 +1,15 @@
 """Advantages and targets: generalised advantage estimation and discounted-return tracking, compiled.
 
-All arrays are `[T, N]`, `values` is `[T+1, N]`. A terminated step is followed by nothing; a truncated
-step is followed by `final_values`, the value of the observation at which the episode was cut. Steps
-whose slot is masked are computed like any other: whatever they hold cannot cross the end of the
-episode before them, and they enter no loss.
+All arrays are `[T, N]`, `values` and `mask` are `[T+1, N]`. A terminated step is followed by nothing; a
+truncated step is followed by `final_values`, the value of the observation at which the episode was cut.
+A step after which the policy has no say (the next one is masked, as when a script plays on) is followed by
+the value of what it led to: what others do there is neither its merit nor its fault. Masked steps are
+computed like any other and enter no loss.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.records import F32, F64, Bools
@@ -16,6 +19,7 @@ from holdfast.records import F32, F64, Bools
 def gae(
     rewards: F64,
     values: F32,
+    mask: Bools,
     terminations: Bools,
     truncations: Bools,
     final_values: F32,
@@ -26,19 +30,19 @@ def gae(
 ) -> None:
     """Write GAE(gamma, lam) advantages and the value targets (advantage + value)."""
     steps, slots = rewards.shape
-    for n in range(slots):
-        carry = 0.0
-        for t in range(steps - 1, -1, -1):
+    carries = np.zeros(slots)
+    for t in range(steps - 1, -1, -1):
+        for n in range(slots):
             follow = values[t + 1, n]
-            chain = 1.0
+            chain = 0.0 if mask[t, n] and not mask[t + 1, n] else 1.0
             if terminations[t, n]:
                 follow, chain = 0.0, 0.0
             elif truncations[t, n]:
                 follow, chain = final_values[t, n], 0.0
             delta = rewards[t, n] + gamma * follow - values[t, n]
-            carry = delta + gamma * lam * chain * carry
-            advantages[t, n] = carry
-            returns[t, n] = carry + values[t, n]
+            carries[n] = delta + gamma * lam * chain * carries[n]
+            advantages[t, n] = carries[n]
+            returns[t, n] = carries[n] + values[t, n]
 
 
 @kernel

@@ -32,6 +32,8 @@ from holdfast.rng import Streams
 
 METRICS = ("policy_loss", "value_loss", "entropy_mean", "approx_kl", "clip_fraction")
 TOLD = (
+    "size",
+    "capacity",
     "fill_rate",
     "samples",
     "stale",
@@ -40,6 +42,9 @@ TOLD = (
     "beta",
     "distinct_share",
     "priority_mean",
+    "priority_p50",
+    "priority_p90",
+    "priority_p99",
 )
 """What is reported of the memory."""
 
@@ -120,11 +125,14 @@ class VTraceLearner(NetLearner):
     def _learn_again(self, replay: Replay) -> dict[str, float]:
         """Make gradient steps from the memory when it is time; return their mean metrics."""
         config = self.config.replay
+        self.seconds = dict.fromkeys(("replay_draw", "replay_gather"), 0.0)
         if not replay.due(replay.pushes):
             return {}
         sums: dict[str, float] = {}
         for _ in range(config.gradients):
             sample = replay.sample(config.batch)
+            for name, seconds in replay.seconds.items():
+                self.seconds[f"replay_{name}"] += seconds
             old = sample.rollout
             if self.reward_norm is not None:
                 self.reward_norm.scale_in_place(old.rewards)
@@ -174,10 +182,10 @@ class VTraceLearner(NetLearner):
                 rollout, slots, log_ratio.numpy().reshape(steps, -1), values
             )
         mask = np.take(rollout.mask[:-1], slots, axis=1)
-        weight = torch.from_numpy(mask.ravel()).float() / size
+        share = weight = torch.from_numpy(mask.ravel()).float() / size
         if again is not None:
             again.errors[:, slots] = np.abs(targets - values[:-1])
-            weight = weight * torch.from_numpy(np.tile(again.weights[slots], steps))
+            weight = share * torch.from_numpy(np.tile(again.weights[slots], steps))
         policy_loss = -(weight * torch.from_numpy(advantages.ravel()) * log_prob).sum()
         error = value[:count] - torch.from_numpy(targets.ravel())
         value_loss = 0.5 * (weight * error**2).sum()
@@ -186,8 +194,8 @@ class VTraceLearner(NetLearner):
         metrics = {
             "policy_loss": float(policy_loss.detach()),
             "value_loss": float(value_loss.detach()),
-            "entropy_mean": float(bonus.detach()),
-            "approx_kl": float((weight * (log_ratio.exp() - 1 - log_ratio)).sum()),
+            "entropy_mean": float((share * entropy.detach()).sum()),
+            "approx_kl": float((share * (log_ratio.exp() - 1 - log_ratio)).sum()),
             "clip_fraction": cut / size,
         }
         if rollout.truth.size:
@@ -204,7 +212,7 @@ class VTraceLearner(NetLearner):
         advantages, targets = np.empty_like(log_weights), np.empty_like(log_weights)
         cut = vtrace(
             log_weights,
-            np.take(rollout.mask[:-1], slots, axis=1),
+            np.take(rollout.mask, slots, axis=1),
             np.take(rollout.rewards, slots, axis=1),
             values,
             np.take(rollout.terminations, slots, axis=1),

@@ -1,14 +1,14 @@
 """V-trace targets (Espeholt 2018), compiled.
 
-All arrays are `[T, N]`, `values` is `[T+1, N]`. With the importance weight `w = pi(a|x) / mu(a|x)`, `rho = min(rho_bar, w)`
+All arrays are `[T, N]`, `values` and `mask` are `[T+1, N]`. With the importance weight `w = pi(a|x) / mu(a|x)`, `rho = min(rho_bar, w)`
 and `c = lam * min(c_bar, w)`:
 
     target_t    = v_t + delta_t + gamma * c_t * (target_{t+1} - v_{t+1})
     delta_t     = rho_t * (r_t + gamma * v_{t+1} - v_t)
     advantage_t = rho_t * (r_t + gamma * target_{t+1} - v_t)
 
-A terminated step is followed by nothing; a truncated one by `final_values`, across which nothing is chained. In a masked
-step the policy had no say: its weight is 1.
+A terminated step is followed by nothing; a truncated one by `final_values`, and one after which the policy has no say
+(the next one is masked) by the value of what it led to: across these nothing is chained. In a masked step the weight is 1.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.records import F32, F64, Bools
+
+ROUNDING = 0.01
+"""Share by which a weight may exceed `rho_bar` before it counts as cut: a memory keeps log-probabilities in half precision."""
 
 
 @kernel
@@ -48,7 +51,7 @@ def vtrace(
             weight = 1.0
             if mask[t, n]:
                 weight = math.exp(log_weights[t, n])
-                if weight > rho_bar:
+                if weight > (1.0 + ROUNDING) * rho_bar:
                     cut += 1.0
             rho, c = min(rho_bar, weight), lam * min(c_bar, weight)
             value = float(values[t, n])
@@ -58,6 +61,8 @@ def vtrace(
             elif truncations[t, n]:
                 after = followings[n] = float(final_values[t, n])
                 c = 0.0
+            elif mask[t, n] and not mask[t + 1, n]:
+                followings[n], c = after, 0.0
             advantages[t, n] = rho * (rewards[t, n] + gamma * followings[n] - value)
             carries[n] = rho * (rewards[t, n] + gamma * after - value) + gamma * c * carries[n]
             followings[n] = value + carries[n]

@@ -1,6 +1,6 @@
 """What people look at first in each world: the one table that console, plots, clips and report read.
 
-A world declares its main metric here (by which checkpoints are ranked), the training signal that shows the same
+A world declares its main metric here, how checkpoints are ranked by it, the training signal that shows the same
 thing between two probes, and what of one episode makes it good or bad. To add a world, add a row.
 """
 
@@ -19,6 +19,10 @@ class Headline:
 
     metric: str = "return_mean"
     """Of a probe; higher is better."""
+    ties: tuple[str, ...] = ()
+    """Metrics that rank probes with the same main one, in order."""
+    goal: str = ""
+    """Metric that a search for settings raises, where the main one stays at 0 for long; empty takes the main one."""
     signal: str = "episode/return_mean"
     """Of training; the console shows it with its course."""
     curve: str = ""
@@ -40,6 +44,11 @@ class Headline:
     """What is said of one episode: made from its facts, how it `ended`, its `steps` and its `return_mean`."""
     grid: int = 0
     """Above 0, so many episodes are filmed side by side instead of the best, the median and the worst."""
+
+    @property
+    def rule(self) -> str:
+        """How probes are ranked, as `probes/rank.py` reads it."""
+        return ", ".join((self.metric, *self.ties))
 
 
 HEADLINES: dict[str, Headline] = {
@@ -64,6 +73,8 @@ HEADLINES: dict[str, Headline] = {
     ),
     "mario": Headline(
         metric="clear_rate",
+        ties=("best_x_mean",),
+        goal="reach",
         signal="mario/clear",
         axis="share of episodes that clear the stage",
         share=True,
@@ -124,6 +135,7 @@ WORDS = {
     "death_rate": "died",
     "best_x_mean": "furthest x",
     "best_x_p10": "furthest x, p10",
+    "reach": "furthest x, and 1000 for a clear",
     "end_stagnation": "stood still",
     "score_mean": "score",
     "clear_time_left_mean": "time left at a clear",

@@ -25,6 +25,8 @@ from holdfast.worlds.mario.rewards import COMPONENTS
 PROTOCOLS = ("plain",)
 BIN = 64
 """Width of a place, pixels."""
+CLEAR = 1000.0
+"""What a clear adds to the reach of an episode, pixels."""
 
 
 def prepare(options: MarioOptions, protocol: str) -> MarioOptions:
@@ -49,7 +51,7 @@ def metric_names(options: MarioOptions) -> list[str]:
     """Return every metric that `measure` may find."""
     stages = [stage_name(stage) for stage in parse_stages(options.stages)]
     return [
-        "clear_rate", "death_rate", "best_x_mean", "best_x_median", "best_x_p10", "best_x_max", "ground_mean",
+        "clear_rate", "death_rate", "best_x_mean", "reach", "best_x_median", "best_x_p10", "best_x_max", "ground_mean",
         "score_mean", "coins_mean", *(f"end_{name}" for name in ENDS[1:]), "clear_steps_mean",
         "clear_time_left_mean", *(f"stage_{name}/clear_rate" for name in stages),
         *(f"stage_{name}/best_x_mean" for name in stages), "worst_place_share",
@@ -66,6 +68,7 @@ def measure(episodes: Sequence[Episode], options: MarioOptions, seeds: Sequence[
         "clear_rate": float(np.mean(clear)),
         "death_rate": float(np.mean([e.facts["death"] for e in episodes])),
         "best_x_mean": float(best.mean()),
+        "reach": float(best.mean() + CLEAR * np.mean(clear)),
         "best_x_median": float(np.median(best)),
         "best_x_p10": float(np.percentile(best, 10)),
         "best_x_max": float(best.max()),

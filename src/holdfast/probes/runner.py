@@ -16,7 +16,6 @@ import numpy as np
 
 from holdfast.errors import ConfigError, nearest
 from holdfast.learn.roles import Player, act, begin
-from holdfast.probes.headlines import headline
 from holdfast.probes.pairs import PREFIX
 from holdfast.probes.rank import Rule
 from holdfast.probes.stats import bootstrap_mean, wilson
@@ -69,11 +68,6 @@ def draw_lot(seed: int, count: int, lot: int) -> tuple[int, ...]:
     return draw_seeds(seed, count * (lot + 1))[count * lot :]
 
 
-def main_metric(world: str) -> str:
-    """Return the metric by which checkpoints of this world are ranked; higher is better."""
-    return headline(world).metric
-
-
 def run_probe(
     spec: ProbeSpec,
     policy: Player,
@@ -85,6 +79,7 @@ def run_probe(
     """Play every seed once and return the report; `record` says where a foreign world writes its events."""
     module, options = _module(spec.world), played_options(spec)
     world = make_world(spec.world, options, record=record)
+    world.set_clock(env_steps, ticks=False)
     try:
         episodes = play(
             world,

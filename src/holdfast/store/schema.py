@@ -90,6 +90,24 @@ METRICS = (
     Field("train/alpha", "number", "SAC: weight of the entropy"),
     Field("train/q_mean", "number", "SAC: what the critics expect of the policy's actions"),
     Field("train/replay_fill_rate", "number", "how full the memory of older steps is"),
+    Field("train/replay_size", "number", "V-trace: steps in the memory"),
+    Field("train/replay_capacity", "number", "V-trace: steps that fit into the memory"),
+    Field(
+        "train/replay_entropy_mean", "number", "V-trace: entropy at the steps drawn from the memory"
+    ),
+    Field(
+        "train/replay_approx_kl", "number", "V-trace: how far the policy moved since it played them"
+    ),
+    Field("train/replay_clip_fraction", "number", "V-trace: share of them whose weight was cut"),
+    Field("train/replay_priority_mean", "number", "V-trace: mean priority in the memory"),
+    *(
+        Field(
+            f"train/replay_priority_p{percent}",
+            "number",
+            f"V-trace: {percent} % of the priorities in the memory are no higher",
+        )
+        for percent in (50, 90, 99)
+    ),
     Field("train/grad_norm", "number", "mean norm of the gradient before it is limited"),
     Field("train/minibatches", "number", "gradient steps made"),
     Field(
@@ -160,6 +178,8 @@ METRICS = (
         "number",
         "overlap: (collect + learn - both together) / the shorter of the two; 1 is perfect",
     ),
+    Field("time/replay_draw_s", "number", "V-trace: seconds of drawing from the memory"),
+    Field("time/replay_gather_s", "number", "V-trace: seconds of gathering what was drawn"),
     Field("time/<part>_s", "number", "seconds of a part: collect, learn, probe, world, policy"),
     Field("time/at", "number", "Unix time at which the line was written"),
     Field("time/<name>", "number", "further measures of time"),

@@ -23,8 +23,8 @@ from holdfast.errors import ConfigError
 from holdfast.ladder import EVENT
 from holdfast.overlap import as_begun
 from holdfast.parallel import cores
+from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
-from holdfast.probes.runner import main_metric
 from holdfast.run import RunDirectory, checked_name
 from holdfast.store.files import read_json, storage_errors, write_atomic, write_json
 from holdfast.store.journal import plain, read_lines
@@ -61,7 +61,10 @@ class StudyFolder:
         self.name = checked_name(order.name or default_name(order.target, base, kind))
         self.path = order.runs_dir / self.name
         self.jobs = order.jobs or max(1, min(cores(), runs))
-        self.main = parse_rule(base.probe.best_by or main_metric(base.world.name)).main
+        own = headline(base.world.name)
+        self.rule = parse_rule(base.probe.best_by or own.rule)
+        self.main = self.rule.main
+        self.goal = self.main if base.probe.best_by else own.goal or self.main
         self.base = self._adopt(base)
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from holdfast.probes.rank import Rule
 from holdfast.study.child import ENDED, Child, Probed
 from holdfast.study.folder import shrunk
 from holdfast.study.specs import Variant, Vary
@@ -13,7 +14,7 @@ from holdfast.study.table import Difference, paired, spread
 
 FORMAT = 1
 ENDS = ("final", "best")
-"""The last evaluation of a run, and the one with the highest main metric."""
+"""The last evaluation of a run, and the one that is ranked first."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Result:
     env_steps: int
     probes: tuple[Probed, ...]
     best: Probed | None
-    """First evaluation with the highest main metric."""
+    """Evaluation that is ranked first, the earliest of equals."""
     checkpoint: str
     """Checkpoint of the best evaluation, relative to the study; empty if it is not kept."""
     error: str = ""
@@ -50,13 +51,13 @@ class Result:
         return self.final if end == "final" else self.best
 
 
-def read_result(child: Child, main: str) -> Result:
+def read_result(child: Child, rule: Rule) -> Result:
     """Return what the files of a child's run say now."""
     seen = child.followed
     seen.read()
     ordered = tuple(sorted(seen.probes.values(), key=lambda probed: probed.update))
-    ranked = seen.values(main)
-    best = max(ranked, key=lambda pair: (pair[1], -pair[0].update))[0] if ranked else None
+    ranked = [p for p in ordered if all(name in p.metrics for name in rule.names)]
+    best = max(ranked, key=lambda p: (rule.key(p.metrics), -p.update), default=None)
     checkpoint = ""
     if best is not None:
         place = child.directory.path / "checkpoints" / f"u{best.update:08d}"

@@ -96,7 +96,7 @@ class SeedStudy:
 
     def write(self) -> tuple[dict[str, Any], list[Result]]:
         """Write study.json and table.md from what the runs say now; return the record and the results."""
-        results = [read_result(child, self.folder.main) for child in self.children]
+        results = [read_result(child, self.folder.rule) for child in self.children]
         record = self.record(results)
         self.folder.write(record, markdown(record))
         return record, results

@@ -104,7 +104,7 @@ class Search:
             record, results = self.write(study)
             best = record["best"]["run"] if record["best"] else ""
             path = self.folder.path / "plot.png"
-            draw_search(path, results, self.folder.main, self.folder.name, best)
+            draw_search(path, results, self.folder.goal, self.folder.name, best)
         # A run that a guard ended is an ordinary trial here: it has a value.
         new = [child.state.replace("stopped", "finished") for child in self.children[before:]]
         if not stopped_by and record["best"] is None:
@@ -135,8 +135,10 @@ class Search:
             "space": sorted(dimension.text for dimension in self.order.space),
             "objective": self.order.objective,
             "seed": self.order.seed,
+            "metric": self.folder.goal,
         }
-        began = study.user_attrs.get("asked", asked)
+        # A search that does not say what it raises raised the main metric.
+        began = {"metric": self.folder.main, **study.user_attrs.get("asked", asked)}
         for key, value in asked.items():
             if began.get(key) != value:
                 raise ConfigError(
@@ -182,7 +184,7 @@ class Search:
         """Report what is new of a child, and stop it if it does badly."""
         trial = self.trials[child.name]
         known = self.reported.setdefault(child.name, set())
-        found = marks(child.followed, self.folder.main, self.order.objective)
+        found = marks(child.followed, self.folder.goal, self.order.objective)
         new = sorted(found.keys() - known)
         for mark in new:
             trial.report(found[mark], mark)
@@ -195,7 +197,7 @@ class Search:
         """Tell how a trial ended; an interrupted one stays open."""
         trial = self.trials.pop(child.name)
         states = self.optuna.trial.TrialState
-        value = objective(child.followed, self.folder.main, self.order.objective)
+        value = objective(child.followed, self.folder.goal, self.order.objective)
         if child.state in ENDED and value is not None:
             study.tell(trial, value)
         elif child.state == "pruned":
@@ -206,7 +208,7 @@ class Search:
 
     def write(self, study: optuna.Study) -> tuple[dict[str, Any], list[Result]]:
         """Write study.json and table.md; return the record and the results."""
-        results = [read_result(child, self.folder.main) for child in self.children]
+        results = [read_result(child, self.folder.rule) for child in self.children]
         record = self.record(study, results)
         self.folder.write(record, search_markdown(record))
         return record, results
@@ -231,7 +233,7 @@ class Search:
             "target": order.study.target,
             "settings": [list(pair) for pair in order.study.settings],
             "world": self.folder.base.world.name,
-            "main": self.folder.main,
+            "main": self.folder.goal,
             "objective": order.objective,
             "seed": order.seed,
             "trials": order.trials,

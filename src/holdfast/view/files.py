@@ -96,7 +96,7 @@ class RunFiles:
     def rule(self) -> Rule:
         """How probes are ranked."""
         chosen = str(self.config.get("probe", {}).get("best_by", ""))
-        return parse_rule(chosen or self.headline.metric)
+        return parse_rule(chosen or self.headline.rule)
 
     @property
     def main(self) -> str:

@@ -179,6 +179,7 @@ def actions(run: RunFiles) -> Figure | None:
     axes.set_yticks(place, [name.replace("+", " + ") for name in names])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
+    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # whole per cents
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of all steps of the probe")
     axes.set_title("What he presses", pad=30)
@@ -215,7 +216,10 @@ def rewards(run: RunFiles) -> Figure | None:
 
 
 def recent_ends(run: RunFiles) -> list[tuple[str, float, str]]:
-    """Return stage, x and end of the latest training episodes that began with their stage; else of the last probe."""
+    """Return stage, x and end of the latest training episodes that the policy played alone from the start of their stage.
+
+    Without any, those of the last probe.
+    """
     if run.world != "mario":
         return []
     rows = [
@@ -226,6 +230,7 @@ def recent_ends(run: RunFiles) -> list[tuple[str, float, str]]:
         and e.get("ended") in ENDS
         # What begins before a place of death is likely to end there: that would count it again.
         and not (e.get("start") or {}).get("snapshot")
+        and not e.get("facts/scripted")
     ]
     if rows:
         return rows[-max(round(len(rows) * LATEST), 200) :]

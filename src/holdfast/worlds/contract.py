@@ -47,6 +47,8 @@ class World(VectorEnv[Array, Array, Array]):
     """Role of each slot, `[N]`."""
     saves_state = True
     """False for foreign environments that cannot be saved: their runs resume, but not bit for bit."""
+    options: Any
+    """The frozen options that the world was made with."""
     value_names: tuple[str, ...] = ()
     """What `set_value` may turn while the world runs."""
     game_roles: tuple[str, ...] = ("player",)
@@ -151,6 +153,22 @@ class World(VectorEnv[Array, Array, Array]):
     def value(self, name: str) -> float:
         """Return what the simulator uses now for `name`."""
         raise self._unknown_value(name)
+
+    def unset_value(self, name: str) -> None:
+        """Let the option of this name hold again, as if `set_value` had never replaced it."""
+        if name not in self.value_names or not hasattr(self.options, name):
+            raise self._unknown_value(name)
+        own = getattr(self.options, name)
+        self.set_value(name, -1.0 if own is None else float(own))
+
+    def set_clock(self, env_steps: int, ticks: bool = True) -> None:
+        """Say how many env steps the run has made: what changes with them goes on from there.
+
+        The world counts its own steps on top; without `ticks` the clock stands still, as in an evaluation.
+        """
+
+    def inherit(self, before: World) -> None:
+        """Take over what was learned of the game in the world of the phase before, which may be closed."""
 
     def override(self, slots: Sequence[int], script: str) -> int:
         """Let a script such as `RIGHT+B:180` choose the actions of these slots; return its frames."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from PIL import Image
 
 from holdfast.errors import ConfigError
 from holdfast.probes import mario as probe
-from holdfast.probes.runner import ProbeSpec, main_metric, run_probe
+from holdfast.probes.headlines import headline
+from holdfast.probes.runner import ProbeSpec, run_probe
 from holdfast.records import Start
 from holdfast.store.media import write_film
 from holdfast.worlds.mario import MarioOptions, MarioWorld, draw
@@ -95,7 +97,7 @@ def test_a_picture_has_the_colours_of_the_stage() -> None:
 def test_the_probe_counts_clears_deaths_and_places() -> None:
     spec = ProbeSpec("mario", OPTIONS, seeds=(1, 2, 3))
     report = run_probe(spec, Runner())
-    assert main_metric("mario") == "clear_rate"
+    assert headline("mario").metric == "clear_rate"
     assert report.metrics["clear_rate"] == 0.0
     assert report.metrics["end_death_enemy"] == report.metrics["death_rate"] == 1.0
     assert 290 <= report.metrics["best_x_mean"] <= 302
@@ -108,6 +110,15 @@ def test_the_probe_counts_clears_deaths_and_places() -> None:
     parts = report.detail["rewards"]
     assert sum(parts.values()) == pytest.approx(report.metrics["return_mean"])
     assert parts["progress"] > 0 > parts["death"]
+
+
+def test_the_probe_pays_what_the_run_pays_at_that_time() -> None:
+    spec = ProbeSpec("mario", replace(OPTIONS, anneal="death>-100@1000"), seeds=(1,))
+    paid = [
+        run_probe(spec, Runner(), env_steps=steps).detail["rewards"]["death"]
+        for steps in (0, 500, 1000)
+    ]
+    assert paid == pytest.approx([-25.0 / 15.0, -62.5 / 15.0, -100.0 / 15.0])
 
 
 def test_the_probe_plays_every_stage_of_a_curriculum() -> None:

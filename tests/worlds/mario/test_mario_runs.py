@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import holdfast
+from holdfast.cli.whatif import decide
 from holdfast.errors import ConfigError
+from holdfast.guards.whatif import compare
 from holdfast.records import unpack_starts
 from holdfast.run import RunDirectory, resume
 from holdfast.store.journal import read_lines
@@ -39,8 +41,6 @@ TAILS: dict[str, Any] = {
     "guards__tails__enabled": True,
     "guards__tails__mine": True,
     "guards__tails__share": 0.5,
-    "guards__tails__success_fact": "ground",
-    "guards__tails__success_min": 300.0,
 }
 PIXELS: dict[str, Any] = {
     "world__observation": "pixels",
@@ -124,6 +124,10 @@ def test_places_where_it_keeps_dying_are_played_again(mined: Path) -> None:
     again = [e for e in read_lines(mined / "episodes.jsonl") if e["start"]["type"] == "tail"]
     assert again and {e["start"]["id"] for e in again} <= {start["id"] for start in offered}
     assert max(line["guard/tails/mined_consumed"] for line in lines) >= len(again)
+    newest = RunDirectory(mined).checkpoints().newest(quiet)
+    assert newest is not None
+    records = [record for _, record in newest.load()["guard.tails"]["records"]]
+    assert sum(r["successes"] + r["failures"] for r in records) > 0, "their outcomes are judged"
     assert any(line["places/worst_share"] > 0 for line in lines if "places/worst_share" in line)
     assert max(len(json.dumps(line)) for line in lines) < 40_000
 
@@ -167,6 +171,11 @@ def test_values_of_the_world_are_known_before_the_first_update(tmp_path: Path) -
     run = train(tmp_path, "r", **settings, run__updates=4)
     values = [line["world/reward_progress"] for line in untimed(run, "metrics.jsonl")]
     assert values[:2] == [3.0, 3.0] and values[-1] == 1.0
+    own, _ = decide(RunDirectory(run).config(), list(read_lines(run / "metrics.jsonl")), True)
+    assert [d.kind for _, _, d in own] == ["set_world", "unset_world"]
+    assert compare(read_lines(run / "journal.jsonl"), own, ["bootstrap"]) == [], (
+        "it can be replayed"
+    )
 
 
 def test_a_script_that_cannot_be_played_is_refused_before_anything_is_made(tmp_path: Path) -> None:
@@ -223,3 +232,60 @@ def test_what_the_adaptive_scheduler_turns_stays_turned(tmp_path: Path) -> None:
     for name in ("train/entropy", "train/lr_scale", "world/reward_progress"):
         series = [line[name] for line in lines]
         assert series == sorted(series) and len(set(series)) >= 3, (name, series)
+
+
+PHASES = """
+[run]
+seed = 2
+checkpoint_every = 1
+keep_last = 100
+tensorboard = false
+[world]
+name = "mario"
+games = 4
+stages = "1-1,2-1,3-1"
+stage_schedule = "curriculum"
+stage_unlock = 0.0
+stage_episodes = 1
+max_steps = 40
+anneal = "death>-125@2000"
+[learner]
+steps = 32
+epochs = 1
+minibatch = 64
+hidden = [16]
+threads = 1
+[probe]
+every = 1
+episodes = 1
+[guards.bootstrap]
+enabled = true
+early_updates = 2
+stall_updates = 0
+[[phase]]
+name = "begin"
+updates = 4
+[[phase]]
+name = "main"
+updates = 3
+world = { reward_progress = 0.5 }
+"""
+
+
+def test_a_phase_goes_on_with_clock_and_stages_and_has_its_own_rewards(tmp_path: Path) -> None:
+    config = tmp_path / "phases.toml"
+    config.write_text(PHASES)
+    holdfast.train(str(config), runs_dir=tmp_path, run="r", say=quiet)
+    run = tmp_path / "r"
+    lines = untimed(run, "metrics.jsonl")
+    deaths = [line["world/reward_death"] for line in lines]
+    assert deaths == pytest.approx([-25 - 0.05 * line["env_steps"] for line in lines])
+    assert [line["world/reward_progress"] for line in lines] == [2, 2, 1, 1, 0.5, 0.5, 0.5]
+    kept = {c.update: c.load()["world"]["schedule"] for c in RunDirectory(run).checkpoints().all()}
+    episodes = [sum(kept[update][3:6]) for update in sorted(kept)]
+    assert episodes == sorted(episodes) and kept[5][6] >= kept[4][6] > 1
+    evals = [(e["metrics"], e["update"]) for e in read_lines(run / "evals.jsonl")]
+    best = max(evals, key=lambda e: (e[0]["clear_rate"], e[0]["best_x_mean"], -e[1]))[1]
+    assert tensors(run)["/progress/best_update"] == best
+    same(run, resumed_at(run, 4))
+    same(run, resumed_at(run, 6))

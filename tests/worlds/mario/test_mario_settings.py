@@ -331,3 +331,15 @@ def test_the_stacker_agrees_with_the_index() -> None:
         found = stacker.push(frames[t], begun[t])
         for n in range(2):
             np.testing.assert_array_equal(found[n], frames[rows[t, n], n])
+
+
+def test_a_schedule_takes_over_what_another_one_has_unlocked() -> None:
+    settings = {"stage_schedule": "curriculum", "stage_episodes": 1, "stage_unlock": 0.0}
+    before = Schedule(MarioOptions(stages="1-1,2-1,3-1", **settings))
+    before.count((1, 1), True)
+    same = Schedule(MarioOptions(stages="1-1,2-1,3-1", **settings))
+    same.inherit(before)
+    assert same.unlocked == 2 and np.array_equal(same.rates, before.rates)
+    other = Schedule(MarioOptions(stages="4-1,1-1", **settings))
+    other.inherit(before)
+    assert other.unlocked == 1 and other.rates.tolist() == [0.0, 1.0]

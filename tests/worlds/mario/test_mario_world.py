@@ -383,6 +383,15 @@ def test_a_death_in_a_script_ends_the_script() -> None:
     assert world.observe()[1].all()
 
 
+def test_what_a_script_did_is_not_in_the_rates_of_the_stages() -> None:
+    world = make(games=1, noops=0)
+    world.override([0], "RIGHT:500")
+    assert hold(world, "NOOP", 45)[0].facts["scripted"] > 0
+    assert world.stage_rates()["1-1"] == (0.0, 0)
+    assert hold(world, "RIGHT", 60)[0].facts["scripted"] == 0
+    assert world.stage_rates()["1-1"] == (0.0, 1)
+
+
 @pytest.mark.parametrize("observation", ["pixels", "tiles"])
 def test_one_and_two_threads_agree_bit_for_bit(observation: str) -> None:
     actions = np.random.default_rng(1).integers(0, 7, (80, 5))
@@ -412,6 +421,23 @@ def test_values_are_read_back_clipped_and_end_annealing() -> None:
     assert world.value("stagnation_steps") == 33.0
     with pytest.raises(ConfigError, match="Did you mean 'reward_death'"):
         world.set_value("reward_deth", 1.0)
+
+
+def test_a_value_that_is_unset_is_annealed_by_the_clock_of_the_run() -> None:
+    world = make(anneal="death>-50@100")
+    world.set_value("reward_death", -5.0)
+    world.set_value("max_steps", 7)
+    world.set_clock(40)
+    assert world.value("reward_death") == -5.0
+    world.unset_value("reward_death")
+    world.unset_value("max_steps")
+    assert world.value("reward_death") == pytest.approx(-35.0)
+    assert world.value("max_steps") == world.options.max_steps
+    world.step(act(world, "NOOP"))
+    assert world.env_steps == 42
+    world.set_clock(50, ticks=False)
+    world.step(act(world, "NOOP"))
+    assert world.env_steps == 50 and world.value("reward_death") == pytest.approx(-37.5)
 
 
 def test_a_missing_cartridge_is_an_asset_error() -> None:

@@ -149,3 +149,16 @@ def test_the_rom_of_the_installed_package_is_found_without_importing_it(
     assert cartridge.sha256 == SUPER_MARIO_BROS
     assert cartridge.source == str(package_rom())
     assert rom.PACKAGE not in sys.modules
+
+
+def test_the_right_data_under_a_header_with_wrong_mirroring_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rom, "SUPER_MARIO_BROS", parse_ines(ines(), "x.nes").sha256)
+    right, wrong = tmp_path / "right.nes", tmp_path / "wrong.nes"
+    right.write_bytes(ines())
+    wrong.write_bytes(ines(flags6=0))
+    assert find_rom(str(right)).vertical_mirroring
+    for any_rom in (False, True):
+        with pytest.raises(AssetError, match=r"wrong\.nes.*byte 6.*vertical mirroring"):
+            find_rom(str(wrong), any_rom)

@@ -7,7 +7,7 @@ The clip leaves the ends of an episode alone. What is counted of each component 
 clip took away is a component of its own, so the components of an episode add up to its return.
 
 A weight is worth `first + (last - first) * min(env_steps / over, 1)` while it is annealed. Setting it live ends
-that: from then on it is worth what was set. Kernels (`holdfast.jit`) take the column numbers as constants.
+that: from then on it is worth what was set, until it is unset. Kernels (`holdfast.jit`) take the column numbers as constants.
 """
 
 from __future__ import annotations
@@ -58,12 +58,19 @@ class Weights:
             k = REWARDS.index(entry.name)
             self.last[k], self.over[k] = entry.last, entry.env_steps
         self.now: F64 = self.first.copy()
+        self._own = self.state()
 
     def set(self, name: str, value: float) -> None:
-        """Set one weight for good."""
+        """Set one weight until it is unset."""
         k = REWARDS.index(name)
         self.first[k] = self.last[k] = self.now[k] = value
         self.over[k] = 0.0
+
+    def unset(self, name: str) -> None:
+        """Let one weight be what the options say."""
+        k = REWARDS.index(name)
+        self.first[k], self.last[k], self.over[k] = self._own[:, k]
+        self.now[k] = self.first[k]
 
     def at(self, env_steps: int) -> F64:
         """Return the weights after so many env steps; the array stays the same one."""

@@ -72,6 +72,12 @@ def find_rom(path: str | None = None, any_rom: bool = False) -> Cartridge:
             "Both are over program and picture data, without the header. Give the expected file "
             "with --rom FILE, or add --any-rom to use this one at your own risk."
         )
+    if cartridge.sha256 == SUPER_MARIO_BROS and not cartridge.vertical_mirroring:
+        raise AssetError(
+            f"{file} has the data of Super Mario Bros under a wrong header: bit 0 of byte 6 says horizontal "
+            "mirroring, with which the pictures are wrong. This game has vertical mirroring (the bit is 1). Take a "
+            f"file with the right header. {_how_to_give()}"
+        )
     return cartridge
 
 

@@ -7,6 +7,7 @@ the clear rates so far, which are part of the world's state: a resumed run choos
 from __future__ import annotations
 
 from functools import cache
+from itertools import takewhile
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class Schedule:
         return (1.0 - self.rates[: self.unlocked]) + self.floor
 
     def count(self, stage: Stage, cleared: bool) -> None:
-        """Take an episode that began at the start of a stage into its rate; unlock the next if it is time."""
+        """Take an episode of the policy's own from the start of a stage into its rate; unlock the next if it is time."""
         if stage not in self.stages:
             return
         k = self.stages.index(stage)
@@ -92,6 +93,16 @@ class Schedule:
             and self.rates[newest] >= self.unlock
         ):
             self.unlocked += 1
+
+    def inherit(self, before: Schedule) -> None:
+        """Take over the rates of the stages that both have, and unlock those at the front that `before` had unlocked."""
+        for k, stage in enumerate(self.stages):
+            if stage in before.stages:
+                old = before.stages.index(stage)
+                self.rates[k], self.episodes[k] = before.rates[old], before.episodes[old]
+        if self.kind == before.kind == "curriculum":
+            known = before.stages[: before.unlocked]
+            self.unlocked = max(1, len(list(takewhile(known.__contains__, self.stages))))
 
     def state(self) -> F64:
         """Return what `load` takes, `[2 n + 3]`."""

@@ -78,7 +78,8 @@ class MarioWorld(World):
         self._episodes = np.zeros(o.games, np.int64)
         self._ready: dict[tuple[tuple[int, int], int], dict[str, Array]] = {}
         self.env_steps = 0
-        """Steps of all games so far: the clock of annealing."""
+        """Env steps of the run so far: the clock of annealing."""
+        self._ticks = True
         self.reset(seed=secrets.randbits(62) if seed is None else seed)
 
     @property
@@ -130,7 +131,7 @@ class MarioWorld(World):
             )  # fmt: skip
 
         self._threads.over(self.games, work)
-        self.env_steps += self.games
+        self.env_steps += self.games * self._ticks
         if machines.bank.regs[:, JAM].any():
             machines.run(0, 0)  # runs nothing, and says which console jammed
         info: dict[str, Any] = {}
@@ -206,6 +207,22 @@ class MarioWorld(World):
         if name in _LIMITS:
             return float(getattr(self._rules, name))
         raise self._unknown_value(name)
+
+    def unset_value(self, name: str) -> None:
+        """Let the option of this name hold again; a weight is annealed again if its option says so."""
+        if name in REWARDS:
+            self._weights.unset(name)
+        else:
+            super().unset_value(name)
+
+    def set_clock(self, env_steps: int, ticks: bool = True) -> None:
+        """Let the clock of annealing stand at `env_steps`; without `ticks` it stays there."""
+        self.env_steps, self._ticks = env_steps, ticks
+
+    def inherit(self, before: World) -> None:
+        """Take over the clear rates and unlocked stages of another mario world."""
+        if isinstance(before, MarioWorld):
+            self._schedule.inherit(before._schedule)
 
     def records(self) -> dict[str, Array]:
         """Return where every game stands now, one array `[N]` a name: `books.COLUMNS`, and the reward so far"""
@@ -376,7 +393,8 @@ class MarioWorld(World):
             for g in games
         ]
         for episode in episodes:
-            if episode.start.snapshot is None and episode.ended not in ("forced", "env_restart"):
+            fresh = episode.start.snapshot is None and not episode.facts["scripted"]
+            if fresh and episode.ended not in ("forced", "env_restart"):
                 stage = (int(episode.facts["world"]), int(episode.facts["stage"]))
                 self._schedule.count(stage, episode.ended == "clear")
         info = {

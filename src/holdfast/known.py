@@ -1,0 +1,84 @@
+"""Names in the settings of guards that can be checked before a run begins: values of world and learner, and signals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+
+from holdfast.errors import ConfigError, nearest
+from holdfast.guards import GuardsConfig
+from holdfast.guards.adaptive import Channel, parse_channels
+from holdfast.store.schema import KINDS, WORLDS
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a run has that guards may name."""
+
+    world: str
+    world_values: Collection[str]
+    options: Collection[str]
+    """Names of the world's options; a value that is none cannot be given back."""
+    learner_values: Collection[str]
+    roles: Sequence[str]
+    """Roles that learn, each with a learner of its own; empty: one learner plays all."""
+
+
+def check_names(guards: GuardsConfig, known: Known) -> None:
+    """Raise a ConfigError for a name that this run will never have."""
+    bootstrap, adaptive = guards.bootstrap, guards.adaptive
+    if bootstrap.enabled and bootstrap.early_updates:
+        key = "guards.bootstrap.early_value"
+        allowed = [name for name in known.world_values if name in known.options]
+        _one_of(key, bootstrap.early_value, "value of this world", allowed)
+    if adaptive.enabled:
+        for channel in parse_channels(adaptive.channels):
+            _check_channel(channel, known)
+        _check_signal(guards, adaptive.signal, known.world)
+
+
+def _check_channel(channel: Channel, known: Known) -> None:
+    key = f"guards.adaptive.channels, '{channel.target}'"
+    if channel.place == "world":
+        _one_of(key, channel.name, "value of this world", known.world_values)
+        return
+    if channel.role and not known.roles:
+        raise ConfigError(
+            f"{key}: one learner plays all roles here, '{channel.role}' has none of its own. "
+            f"Write: learner.{channel.name}"
+        )
+    if channel.role:
+        _one_of(key, channel.role, "role that learns", known.roles)
+    _one_of(key, channel.name, "value of a learner", known.learner_values)
+
+
+def _check_signal(guards: GuardsConfig, signal: str, world: str) -> None:
+    """Raise unless the signal is of a kind that there is here, and its guard tells it before `adaptive` decides."""
+    key, kind = "guards.adaptive.signal", KINDS["metrics"]
+    first, _, rest = signal.partition("/")
+    others = {*WORLDS} - {world}
+    if first in others or (first != world and kind.field(signal) is None):
+        names = [f.name for f in kind.fields if f.name.split("/")[0] not in others]
+        begin = dict.fromkeys(name.split("/")[0] + "/" for name in names if "/" in name)
+        raise ConfigError(
+            f"{key}: '{signal}' is no signal of this run.{nearest(signal, names)} Signals begin with "
+            f"{', '.join(begin)}; docs/metrics.md has them all."
+        )
+    if first == "guard":
+        names = [f.name for f in fields(guards)]
+        before = names[: names.index("adaptive")]
+        guard = rest.partition("/")[0]
+        _one_of(key, guard, "guard that decides before", before)
+        if not getattr(guards, guard).enabled:
+            raise ConfigError(
+                f"{key} = '{signal}' is told by guards.{guard}, which is off. "
+                f"Type: --guards.{guard}.enabled true, or name another signal."
+            )
+
+
+def _one_of(key: str, name: str, what: str, allowed: Collection[str]) -> None:
+    if name not in allowed:
+        raise ConfigError(
+            f"{key}: '{name}' is no {what}.{nearest(name, allowed)} "
+            f"Allowed: {', '.join(sorted(allowed)) or 'none'}."
+        )

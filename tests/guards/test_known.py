@@ -1,0 +1,126 @@
+"""Names in the settings of guards: wrong ones are refused before a run, or said once while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.config import resolve
+from holdfast.errors import ConfigError
+from holdfast.guards import GuardsConfig
+from holdfast.guards.adaptive import AdaptiveConfig, AdaptiveGuard
+from holdfast.guards.bootstrap import BootstrapConfig, BootstrapGuard
+from holdfast.guards.facts import Wanted
+from holdfast.guards.guard import Guard
+from holdfast.guards.progress import ProgressConfig
+from holdfast.guards.tails import TailLedger, TailsConfig
+from holdfast.known import Known, check_names
+from holdfast.run import refuse_names
+
+VALUES = ("reward_progress", "reward_death")
+MARIO = Known("mario", VALUES, VALUES, ("lr_scale", "entropy"), ())
+ENTROPY = "learner.entropy:0.1..0.2@0.1"
+
+
+def adaptive(channels: str = ENTROPY, signal: str = "mario/clear", **more: Any) -> GuardsConfig:
+    return GuardsConfig(adaptive=AdaptiveConfig(True, signal, channels=channels), **more)
+
+
+@pytest.mark.parametrize(
+    ("channels", "said"),
+    [
+        ("world.reward_progres:1..2@0.1", "value of this world.*'reward_progress'"),
+        ("learner.entrpy:1..2@0.1", "value of a learner.*'entropy'"),
+        ("learner.evader.entropy:1..2@0.1", "Write: learner.entropy"),
+    ],
+)
+def test_a_channel_that_turns_nothing_is_refused(channels: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"guards\.adaptive\.channels.*{said}"):
+        check_names(adaptive(channels), MARIO)
+
+
+def test_a_role_that_does_not_learn_is_refused() -> None:
+    known = replace(MARIO, roles=("pursuer", "evader"))
+    check_names(adaptive("learner.evader.entropy:1..2@0.1"), known)
+    with pytest.raises(ConfigError, match=r"role that learns.*'evader'"):
+        check_names(adaptive("learner.evadr.entropy:1..2@0.1"), known)
+
+
+@pytest.mark.parametrize(
+    ("signal", "said"),
+    [
+        ("epsode/return_mean", "Did you mean 'episode/return_mean'"),
+        ("shoal/survival", "no signal of this run"),
+        ("guard/progres/clear_rate", "Did you mean 'progress'"),
+        ("guard/hints/shown", "no guard that decides before"),
+        ("guard/progress/clear_rate", r"which is off.*--guards\.progress\.enabled true"),
+    ],
+)
+def test_a_signal_that_never_comes_is_refused(signal: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"guards\.adaptive\.signal.*{said}"):
+        check_names(adaptive(signal=signal), MARIO)
+
+
+def test_right_names_are_accepted() -> None:
+    on = ProgressConfig(enabled=True)
+    check_names(adaptive("world.reward_death:-9..-1@0.1"), MARIO)
+    check_names(adaptive(signal="guard/progress/positive_ratio", progress=on), MARIO)
+    check_names(GuardsConfig(), MARIO)
+    for name in ("episode/return_mean", "train/entropy_mean", "probe/clear_rate"):
+        check_names(adaptive(signal=name), MARIO)
+
+
+def test_a_boost_of_nothing_is_refused_before_a_run() -> None:
+    boost = [("guards.bootstrap.enabled", True), ("guards.bootstrap.early_updates", 3)]
+    refuse_names(resolve("mario", boost))
+    wrong = [*boost, ("guards.bootstrap.early_value", "reward_progres")]
+    with pytest.raises(ConfigError, match=r"early_value.*Did you mean 'reward_progress'"):
+        refuse_names(resolve("mario", wrong))
+
+
+def guards(fact: str) -> list[Guard]:
+    return [
+        TailLedger(TailsConfig(enabled=True, mine=True, success_fact=fact)),
+        BootstrapGuard(BootstrapConfig(enabled=True, gain_fact=fact)),
+        BootstrapGuard(
+            BootstrapConfig(enabled=True, stall_updates=0, plateau_updates=9, fact=fact)
+        ),
+    ]
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_fact_that_no_episode_has_is_said_once(which: int) -> None:
+    guard, quiet = guards("grond")[which], guards("ground")[which]
+    said: list[str] = []
+    for update in range(1, 41):
+        over = [{"game": k, "id": "", "ground": 5.0, "best_x": 9.0} for k in range(2)]
+        signals = {"update": update, "world/games": 2, "starts/ended": over}
+        said += [d.message for d in guard.step(signals) if d.name == "unknown_name"]
+        assert not [d for d in quiet.step(signals) if d.name == "unknown_name"]
+        if update == 20:  # goes on counting from its state
+            state, guard = guard.state_dict(), guards("grond")[which]
+            guard.load_state_dict(state)
+    assert len(said) == 1
+    assert "none of 50 episodes" in said[0] and "Did you mean 'ground'?" in said[0]
+
+
+def test_a_signal_that_does_not_come_is_said_once() -> None:
+    guard = AdaptiveGuard(AdaptiveConfig(True, "mario/claer", channels=ENTROPY))
+    found = [guard.step({"mario/clear": 0.1, "train/entropy": 0.1}) for _ in range(120)]
+    (warning,) = [d for decisions in found for d in decisions]
+    assert "none of 50 updates" in warning.message and "'mario/clear'" in warning.message
+
+
+def test_a_name_that_was_seen_once_is_no_longer_looked_for() -> None:
+    wanted = Wanted("key", "clear", patience=2)
+    assert wanted.look([{"x": 1.0}, {"clear": 0.0}], "episodes") == []
+    assert wanted.look([{"x": 1.0}] * 9, "episodes") == []
+
+
+@pytest.mark.parametrize(
+    ("world", "fact"), [("shoal", "survival"), ("mario", "ground"), ("pursuit", "captured")]
+)
+def test_each_of_our_worlds_has_an_outcome_of_its_own_by_default(world: str, fact: str) -> None:
+    assert resolve(world).guards.tails.success_fact == fact
