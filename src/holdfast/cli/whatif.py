@@ -167,9 +167,12 @@ def show(record: dict[str, Any], found: Sequence[Difference], most: int | None) 
     if not found:
         print(f"no decision would have differed in {record['updates']} updates")
     else:
+        at = found[0].update
+        many = f"{len(found)} decisions would have differed, the first at update {at}"
+        one = f"1 decision would have differed, at update {at}"
         print(
-            f"{len(found)} decisions would have differed, the first at update {found[0].update} (a fact; what "
-            "follows is a reading, since the signals are those of the run as it was)"
+            f"{one if len(found) == 1 else many} (a fact; what follows is a reading, since the signals are those of the "
+            "run as it was)"
         )
         sides = [str(side or "-") for d in found for side in (d.before, d.after)]
         width = max(24, min(44, max(map(len, sides))))
