@@ -1,6 +1,6 @@
 """The ablation table of docs/shoal.md: what tail replay, the gate and the curriculum are worth on hard.toml.
 
-    python bench/shoal_ablation.py                     # five seeds of every variant, about two hours on two cores
+    python bench/shoal_ablation.py                     # five seeds of every variant, half an hour on two cores
     python bench/shoal_ablation.py --quick             # two seeds of tiny runs: shows that it works, says nothing
     python bench/shoal_ablation.py --out docs/shoal.md # puts the table between its markers
 
