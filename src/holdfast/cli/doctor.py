@@ -79,4 +79,5 @@ def _mark(level: str) -> str:
 def _summary(refused: int, warnings: int) -> str:
     if refused:
         return f"{refused} of these stand against a run"
-    return f"no problems found, {warnings} warnings" if warnings else "no problems found"
+    said = f"{warnings} warning{'s' if warnings > 1 else ''}"
+    return f"no problems found, {said}" if warnings else "no problems found"
