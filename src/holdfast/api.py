@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def evaluate(
         ),
         deterministic=deterministic,
         protocol=config.probe.protocol if protocol is None else protocol,
-        values=values_at(directory, checkpoint),
+        values=values_at(read_lines(directory.path / "evals.jsonl"), checkpoint),
     )
     policy, scripts = players_of(directory, config, checkpoint)
     spec = replace(spec, scripts=scripts)
@@ -114,10 +114,12 @@ def players_of(
     return RolePolicies(roles, players), tuple(scripts.items())
 
 
-def values_at(directory: RunDirectory, checkpoint: Checkpoint) -> tuple[tuple[str, float], ...]:
+def values_at(
+    probes: Iterable[Mapping[str, Any]], checkpoint: Checkpoint
+) -> tuple[tuple[str, float], ...]:
     """Return the world values that guards had turned: those that the probe of this update was played with, or else those
-    that the checkpoint holds."""
-    for line in read_lines(directory.path / "evals.jsonl"):
+    that the checkpoint holds; `probes` are the lines of `evals.jsonl`."""
+    for line in probes:
         if int(line["update"]) == checkpoint.update:
             values = (line.get("detail") or {}).get("values") or {}
             break

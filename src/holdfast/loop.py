@@ -356,7 +356,7 @@ class Loop:
         update = self.progress.update
         every = self.config.run.checkpoint_every
         best = self.progress.best_update == update
-        shown = filmed(self.recorder.directory)
+        shown = filmed(self.recorder.directory) if self.config.probe.clips else set()
         due = update % every == 0 or self.over or best or update in shown
         due = due or self.stopped_by is not None
         if not due and not force:

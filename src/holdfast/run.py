@@ -256,14 +256,14 @@ def load_stages(config: Config, held: bool = False) -> list[TailStage]:
         )
     from holdfast.worlds.shoal.starts import check_fish, read_starts
 
-    stages = []
+    stages, phases = [], make_plan(config, 1).phases
     for spec in specs:
         if held and not Path(spec.path).exists():
             starts = [Start(id=spec.label)]  # its place is taken by the checkpoint's
         else:
             typed = "" if spec.type == UNTYPED else spec.type
             starts = read_starts(spec.path, type=typed, label=spec.label)
-            for phase in make_plan(config, 1).phases:
+            for phase in phases:
                 check_fish(starts, phase.options.fish, f"{spec.path}, phase {phase.name}")
         types = {start.type for start in starts}
         kind = types.pop() if spec.type == UNTYPED and len(types) == 1 else spec.type
@@ -305,6 +305,13 @@ def refuse_probe(config: Config) -> None:
     check_probe(probe_spec(config), config.probe.world, rule)
 
 
+def refuse_unfit(config: Config) -> None:
+    """Raise a `ConfigError` if the run could not do what its settings ask for."""
+    refuse_scripts(config)
+    refuse_probe(config)
+    refuse_names(config)
+
+
 def start(
     config: Config,
     runs_dir: Path,
@@ -312,9 +319,7 @@ def start(
     say: Say = print,
 ) -> Outcome:
     """Make a new run and train it; one that is too slow for `run.min_sps` is not even begun."""
-    refuse_scripts(config)
-    refuse_probe(config)
-    refuse_names(config)
+    refuse_unfit(config)
     refuse_hopeless(config, runs_dir)
     if not config.run.name:
         config = named(config, free_name(config.world.name, runs_dir))

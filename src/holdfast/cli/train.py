@@ -103,11 +103,10 @@ def write_report(directory: Path) -> None:
 def dry_run(args: argparse.Namespace, config: Any) -> int:
     """Print what the run would do, phase by phase."""
     from holdfast.preflight import plan_rows
-    from holdfast.run import refuse_names, refuse_probe
+    from holdfast.run import refuse_unfit
     from holdfast.tables import text
 
-    refuse_names(config)
-    refuse_probe(config)
+    refuse_unfit(config)
     rows = plan_rows(config)
     sizes = {
         "games": config.world.options.games,

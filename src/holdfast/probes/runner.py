@@ -112,10 +112,11 @@ def run_probe(
         detail.update(measures.detail)
         shares = measures.shares
     detail["samples"] = samples
-    if any(e.steps >= spec.longest for e in episodes):
+    cut = sum(e.steps >= spec.longest for e in episodes)
+    if cut:
         detail["cut"] = (
-            f"{sum(e.steps >= spec.longest for e in episodes)} of {len(episodes)} evaluated episodes did not end and were cut "
-            f"after {spec.longest} steps: returns and lengths say how long that is, not how good."
+            f"{cut} of {len(episodes)} evaluated episodes did not end and were cut after {spec.longest} steps: returns "
+            "and lengths say how long that is, not how good."
         )
     detail["values"] = {name: getattr(options, name, value) for name, value in spec.values}
     return EvalReport(
@@ -124,14 +125,14 @@ def run_probe(
         env_steps=env_steps,
         seeds=spec.seeds,
         metrics=metrics,
-        intervals={
-            name: wilson(round(sum(values)), len(values))
-            if name in shares
-            else bootstrap_mean(values)
-            for name, values in samples.items()
-        },
+        intervals={name: _interval(values, name in shares) for name, values in samples.items()},
         detail=detail,
     )
+
+
+def _interval(values: Sequence[float], share: bool) -> tuple[float, float]:
+    """Return the 95 % interval of a mean; with `share`, of values that are all 0 or 1."""
+    return wilson(round(sum(values)), len(values)) if share else bootstrap_mean(values)
 
 
 def played_options(spec: ProbeSpec) -> Any:
@@ -172,13 +173,13 @@ def check_probe(spec: ProbeSpec, changes: Mapping[str, Any], rule: Rule) -> None
                 + " Leave one of them out."
             )
     module = _module(spec.world)
-    known = [*METRICS, *(module.metric_names(options) if module else ())]
-    known += [PREFIX + name for name in known]
+    measured = [*METRICS, *(module.metric_names(options) if module else ())]
+    known = measured + [PREFIX + name for name in measured]
     for name in rule.names:
         if name not in known:
             raise ConfigError(
                 f"probe.best_by names '{name}', which is not measured in this world.{nearest(name, known)} "
-                f"There are: {', '.join(sorted(known[: len(known) // 2]))}."
+                f"There are: {', '.join(sorted(measured))}."
             )
 
 

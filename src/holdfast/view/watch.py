@@ -95,7 +95,7 @@ def set_scene(directory: RunDirectory, config: Config, checkpoint: Checkpoint, w
     before = [p for p in probes if int(p["update"]) <= checkpoint.update]
     spec = replace(
         probe_spec(config),
-        values=values_at(directory, checkpoint),
+        values=values_at(probes, checkpoint),
         scripts=scripts,
         deterministic=config.probe.deterministic and not wish.sampled,
     )

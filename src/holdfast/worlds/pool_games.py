@@ -105,13 +105,11 @@ class ParallelGame:
         self.env = env
         self.roles = tuple(env.possible_agents)
         first = self.roles[0]
-        self.observation_space = env.observation_space(first)
-        self.action_space, self._action = plain_actions(env.action_space(first))
+        spaces = env.observation_space(first), env.action_space(first)
+        self.observation_space = spaces[0]
+        self.action_space, self._action = plain_actions(spaces[1])
         for agent in self.roles:
-            same = env.observation_space(agent) == self.observation_space and env.action_space(
-                agent
-            ) == env.action_space(first)
-            if not same:
+            if (env.observation_space(agent), env.action_space(agent)) != spaces:
                 raise ConfigError(
                     f"The agents '{first}' and '{agent}' have different spaces. One policy plays all "
                     "slots; pad the spaces first, for example with the SuperSuit wrappers."

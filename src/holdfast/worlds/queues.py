@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from holdfast.errors import ConfigError
 from holdfast.records import Start, pack_starts, unpack_starts
 
 
@@ -20,7 +21,10 @@ class StartQueues:
         """The start of the episode that each game plays."""
 
     def add(self, games: Sequence[int], starts: Sequence[Start]) -> None:
-        """Append `starts[k]` to the queue of `games[k]`."""
+        """Append `starts[k]` to the queue of `games[k]`; all are checked before any is taken."""
+        for start in starts:
+            if start.seed is not None and start.seed < 0:
+                raise ConfigError(f"A start has the seed {start.seed}. Allowed: 0 or more.")
         for game, start in zip(games, starts, strict=True):
             self._waiting[game].append(start)
 

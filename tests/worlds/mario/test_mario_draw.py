@@ -14,7 +14,8 @@ from PIL import Image
 from holdfast.errors import ConfigError
 from holdfast.probes import mario as probe
 from holdfast.probes.headlines import headline
-from holdfast.probes.runner import ProbeSpec, run_probe
+from holdfast.probes.mario import metric_names
+from holdfast.probes.runner import METRICS, ProbeSpec, run_probe
 from holdfast.records import Start
 from holdfast.store.media import write_film
 from holdfast.worlds.mario import MarioOptions, MarioWorld, draw
@@ -98,6 +99,7 @@ def test_the_probe_counts_clears_deaths_and_places() -> None:
     spec = ProbeSpec("mario", OPTIONS, seeds=(1, 2, 3))
     report = run_probe(spec, Runner())
     assert headline("mario").metric == "clear_rate"
+    assert set(report.metrics) <= {*METRICS, *metric_names(OPTIONS)}
     assert report.metrics["clear_rate"] == 0.0
     assert report.metrics["end_death_enemy"] == report.metrics["death_rate"] == 1.0
     assert 290 <= report.metrics["best_x_mean"] <= 302

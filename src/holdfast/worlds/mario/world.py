@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from holdfast.errors import ConfigError, EnvironmentFault
+from holdfast.errors import EnvironmentFault
 from holdfast.parallel import Threads
 from holdfast.records import F64, Array, Bools, Start
 from holdfast.worlds.contract import State, World
@@ -169,8 +169,6 @@ class MarioWorld(World):
         for start in starts:
             if start.snapshot is not None:
                 check_snapshot(start.snapshot, self._machines.bank)
-            if start.seed is not None and start.seed < 0:
-                raise ConfigError(f"A start has the seed {start.seed}. Allowed: 0 or more.")
         self._starts.add(self.games_of(slots), starts)
 
     def queued(self) -> list[int]:

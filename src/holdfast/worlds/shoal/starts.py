@@ -145,10 +145,10 @@ def read_starts(
 def check_fish(starts: Sequence[Start], fish: int, where: str) -> None:
     """Raise a `ConfigError` if a start holds fish and the world has another number of them."""
     for start in starts:
-        held = np.shape((start.snapshot or {}).get("fish_pos", np.zeros((fish, 2))))[0]
-        if held != fish:
+        held = (start.snapshot or {}).get("fish_pos")
+        if held is not None and len(held) != fish:
             raise ConfigError(
-                f"{where}: a start holds {held} fish, and the world has {fish}. Make the file with --hold predator, "
+                f"{where}: a start holds {len(held)} fish, and the world has {fish}. Make the file with --hold predator, "
                 "which goes with any number of fish."
             )
 

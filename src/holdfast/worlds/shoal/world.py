@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from holdfast.errors import ConfigError, EnvironmentFault
+from holdfast.errors import EnvironmentFault
 from holdfast.parallel import Threads
 from holdfast.records import F64, Array, Bools, Episode, Start
 from holdfast.rng import MASK_63
@@ -145,8 +145,6 @@ class ShoalWorld(World):
         for start in starts:
             if start.snapshot is not None:
                 check_snapshot(start.snapshot, self.slots_per_game)
-            if start.seed is not None and start.seed < 0:
-                raise ConfigError(f"A start has the seed {start.seed}. Allowed: 0 or more.")
         self._starts.add(self.games_of(slots), starts)
 
     def queued(self) -> list[int]:
