@@ -55,6 +55,7 @@ AT_ONCE: dict[str, list[str]] = {
     "no levels": ["--guards.balance.curriculum.kind=none"],
     "newest four past opponents (fifo)": ["--selfplay.pool=fifo", "--selfplay.pool-size=4"],
     "past opponents that win (pfsp)": ["--selfplay.pool=pfsp"],
+    "more past opponents for who learns alone": ["--guards.balance.past=0.5"],
     "with EWC": ["--guards.balance.protect=1000"],
     "with novelty": ["--novelty.weight=0.1", "--selfplay.novelty-roles=evader"],
     "with dampening": ["--guards.dampen.enabled=true"],

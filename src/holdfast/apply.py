@@ -97,6 +97,11 @@ def _stand_in(loop: Loop, decision: Decision) -> str:
     return loop.cast.stand_in(decision.role, decision.name, loop.world)
 
 
+def _mix(loop: Loop, decision: Decision) -> float:
+    """Let past opponents play a role in a share of the games of both learners."""
+    return loop.cast.mix(decision.role, decision.value)
+
+
 def _probe(loop: Loop, decision: Decision) -> int:
     """Evaluate after the coming update."""
     loop.progress.probe_at = loop.progress.update + 1
@@ -119,6 +124,7 @@ ACTS: dict[str, Callable[[Any, Decision], Any]] = {
     "keep_pair": _keep_pair,
     "protect": _protect,
     "stand_in": _stand_in,
+    "mix": _mix,
     "probe": _probe,
     "stop": _end,
     "finish": _end,

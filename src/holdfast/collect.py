@@ -32,8 +32,12 @@ class Others(Protocol):
         """Return the world's actions for the rows of `slots`."""
         ...
 
-    def overrule(self, world: World, actions: Array) -> None:
-        """Replace the actions of learners for whom a script stands in."""
+    def overrule(self, world: World, obs: Array, actions: Array) -> None:
+        """Replace the actions of learners for whom somebody else plays."""
+        ...
+
+    def hide(self, mask: Bools) -> None:
+        """Leave slots of learners out of learning that somebody else plays."""
         ...
 
     def ended(self, episodes: Sequence[Episode]) -> None:
@@ -158,10 +162,14 @@ class Collector:
             if others is not None:
                 if len(others.slots):
                     actions[others.slots] = others.act(world, obs[others.slots])
-                others.overrule(world, actions)
+                others.overrule(world, obs, actions)
             acted = clock()
             info = world.step_into(actions, obs, rewards, terminations, truncations, mask)
             self.world_s += clock() - acted
+            if others is not None:
+                if "episodes" in info:
+                    others.ended(info["episodes"])
+                others.hide(mask)
             for seat in self.seats:
                 rollout = seat.rollout
                 rollout.rewards[t] = rewards[seat.slots]
@@ -171,10 +179,7 @@ class Collector:
                 if "final_obs" in info:
                     over = self._over(info["episodes"])[seat.slots]
                     seat.learner.end(rollout, t, over, info["final_obs"][seat.slots])
-            if "episodes" in info:
-                episodes += info["episodes"]
-                if others is not None:
-                    others.ended(info["episodes"])
+            episodes += info.get("episodes", [])
             self.policy_s += acted - began
         self._obs, self._mask = obs, mask
         return episodes

@@ -198,6 +198,7 @@ DecisionKind = Literal[
     "keep_pair",
     "protect",
     "stand_in",
+    "mix",
     "probe",
     "warn",
     "clear",

@@ -58,6 +58,24 @@ def test_the_loser_trains_alone_until_the_interval_reaches_the_band() -> None:
     ]  # fmt: skip
 
 
+def test_who_learns_alone_meets_past_opponents_too_until_both_learn_again() -> None:
+    guard = BalanceGuard(BalanceConfig(low=0.4, high=0.6, past=0.5))
+    mixed = []
+    for update, rate in enumerate([0.5, 0.8, 0.7, 0.2, 0.5], 1):
+        found = guard.step({"update": update, "probe/capture_rate": rate})
+        mixed.append([(d.role, d.value) for d in found if d.kind == "mix"])
+    assert mixed == [
+        [],
+        [("pursuer", 0.5)],
+        [],
+        [("pursuer", 0.0), ("evader", 0.5)],
+        [("evader", 0.0)],
+    ]
+    again = BalanceGuard(guard.config)
+    again.load_state_dict(guard.state_dict())
+    assert again.mixed == {"pursuer": 0.0, "evader": 0.0}
+
+
 def test_one_sided_training_has_a_budget() -> None:
     guard = BalanceGuard(BalanceConfig(budget=3, pause=2, max_rollbacks=0))
     found = evaluated(guard, [0.9] * 9)

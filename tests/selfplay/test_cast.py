@@ -79,15 +79,15 @@ def test_a_past_opponent_plays_its_episode_to_the_end() -> None:
         for role in ("pursuer", "evader"):
             players.remember(role, state(update, made), update)
     obs = np.zeros((len(players.slots), 14), np.float32)
-    first = {role: who.copy() for role, who in players._who.items()}
+    first = {role: one.who.copy() for role, one in players._visitors.items()}
     for _ in range(5):
         players.act(made, obs)
         players.remember("evader", state(99, made), 99)
-    for role, who in players._who.items():
-        np.testing.assert_array_equal(who, first[role])
+    for role, one in players._visitors.items():
+        np.testing.assert_array_equal(one.who, first[role])
     games = [int(slot) // 2 for slot in players._parts["evader"]]
     players.ended([ended(games[0], 1.0)])
-    assert players._who["evader"][1:].tolist() == first["evader"][1:].tolist()
+    assert players._visitors["evader"].who[1:].tolist() == first["evader"][1:].tolist()
     member = int(first["evader"][0])
     record = [m for m in players.pools["evader"].members if m.id == member]
     assert not record or (record[0].games, record[0].wins) == (1, 0)
@@ -137,12 +137,87 @@ def test_a_stand_in_takes_the_place_of_a_learner_for_a_while() -> None:
     made, players = cast(history=0.0)
     actions: Array = np.full((made.num_envs, 2), 7.0, np.float32)
     players.stand_in("pursuer", "static", made)
-    players.overrule(made, actions)
+    players.overrule(made, np.zeros((made.num_envs, 14), np.float32), actions)
     assert (actions[0::2] == 0).all() and (actions[1::2] == 7).all()
     players.stand_in("pursuer", "", made)
     actions[:] = 7.0
-    players.overrule(made, actions)
+    players.overrule(made, np.zeros((made.num_envs, 14), np.float32), actions)
     assert (actions == 7).all()
+
+
+def test_guests_play_whole_episodes_for_a_learner_who_learns_nothing_from_them() -> None:
+    made, players = cast()
+    for role in ("pursuer", "evader"):
+        players.remember(role, state(1, made), 0)
+    mask = np.ones(made.num_envs, np.bool_)
+    players.mix("pursuer", 1.0)
+    players.hide(mask)
+    assert mask.all(), "episodes under way are played to their end by those who began them"
+    players.ended([ended(g, 1.0) for g in range(3)])
+    players.hide(mask)
+    assert np.flatnonzero(~mask).tolist() == [0, 2, 4]
+    assert players.signals()["selfplay/pursuer_past"] == (2 + 3) / 8
+    obs = np.random.default_rng(0).normal(0, 1, (made.num_envs, 14)).astype(np.float32)
+    actions: Array = np.full((made.num_envs, 2), 7.0, np.float32)
+    players.streams = Streams(3)
+    players.overrule(made, obs, actions)
+    alone = Lineup([state(1, made)]).act(
+        obs[[0, 2, 4]], np.zeros(3, np.int64), Streams(3)["selfplay/opponents"]
+    )
+    np.testing.assert_array_equal(actions[[0, 2, 4]], alone)
+    assert (np.delete(actions, [0, 2, 4], 0) == 7).all()
+    players.mix("pursuer", 0.0)
+    players.ended([ended(1, 1.0)])
+    mask[:] = True
+    players.hide(mask)
+    assert np.flatnonzero(~mask).tolist() == [0, 4]
+    [member] = players.pools["pursuer"].members
+    assert (member.games, member.wins) == (1, 1)
+
+
+def test_no_game_has_two_guests_and_none_comes_where_a_past_opponent_plays_anyway() -> None:
+    made, players = cast()
+    for role in ("pursuer", "evader"):
+        players.remember(role, state(1, made), 0)
+        players.mix(role, 0.7)
+    seen = set()
+    for _ in range(30):
+        players.ended([ended(g, 0.0) for g in range(8)])
+        mask = np.ones(made.num_envs, np.bool_)
+        players.hide(mask)
+        played = mask.reshape(8, 2)
+        assert played.any(1).all() and played[4:].all()
+        seen |= {tuple(row) for row in played[:4].tolist()}
+    assert seen == {(True, True), (True, False), (False, True)}
+
+
+def test_guests_come_back_from_a_checkpoint_and_leave_with_a_new_world() -> None:
+    made, players = cast()
+    for role in ("pursuer", "evader"):
+        players.remember(role, state(1, made), 0)
+    players.mix("evader", 0.6)
+    players.ended([ended(g, 0.0) for g in range(8)])
+    _, again = cast()
+    again.load_state_dict(players.state_dict())
+    obs = np.zeros((made.num_envs, 14), np.float32)
+    for _ in range(3):
+        both = []
+        for one in (players, again):
+            one.streams = Streams(4)
+            actions: Array = np.zeros((made.num_envs, 2), np.float32)
+            one.overrule(made, obs, actions)
+            one.ended([ended(g, 0.0) for g in range(0, 8, 2)])
+            both.append((actions, one.signals()))
+        np.testing.assert_array_equal(both[0][0], both[1][0])
+        assert both[0][1] == both[1][1] and both[0][1]["selfplay/evader_past"] > 0.25
+    players.fit(world(4))
+    assert players.signals()["selfplay/evader_past"] == 0.25
+
+
+def test_past_opponents_of_a_role_that_has_none_cannot_be_mixed_in() -> None:
+    _, players = cast(history=0.0)
+    with pytest.raises(ConfigError, match=r"selfplay\.history above 0"):
+        players.mix("evader", 0.5)
 
 
 def test_one_learner_for_all_slots_needs_no_cast() -> None:

@@ -30,6 +30,16 @@ def test_two_guards_that_choose_sides_are_refused(tmp_path: Path) -> None:
         train(tmp_path, selfplay__enabled=True, **both)
 
 
+@pytest.mark.parametrize("players", [{"history": 0.0}, {"history": 0.3, "evader": "flee"}])
+def test_past_opponents_of_the_balance_guard_need_a_pool(
+    players: dict[str, Any], tmp_path: Path
+) -> None:
+    past = {"guards__balance__enabled": True, "guards__balance__past": 0.5}
+    settings = {f"selfplay__{name}": value for name, value in players.items()}
+    with pytest.raises(ConfigError, match=r"selfplay\.history above 0"):
+        train(tmp_path, selfplay__enabled=True, **past, **settings)
+
+
 @pytest.mark.parametrize("observation", ["full", "frame", "sensors"])
 def test_the_masking_curriculum_needs_a_masked_observation(
     observation: str, tmp_path: Path

@@ -237,6 +237,48 @@ gap_evaluations = 1
     assert any(line["name"] == "n_obstacles" and line["applied"] == 3 for line in made)
 
 
+PAST = """
+[guards.balance]
+enabled = true
+low = 0.9
+high = 0.95
+budget = 2
+past = 0.8
+"""
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixed")
+    path = write(folder, PAST)
+    settings = {"probe__every": 2, "updates": 16, "run__checkpoint_every": 1}
+    holdfast.train(str(path), runs_dir=folder, run="whole", say=lambda text: None, **settings)
+    return folder
+
+
+def test_who_learns_alone_meets_past_opponents_in_more_of_its_games(mixed: Path) -> None:
+    made = [line for line in decisions(mixed / "whole") if line["kind"] == "mix"]
+    assert [(d["role"], d["applied"]) for d in made[:2]] == [("evader", 0.8), ("evader", 0.0)]
+    lines = untimed(mixed / "whole", "metrics.jsonl")
+    least = min(line["selfplay/evader_past"] for line in lines)
+    assert lines[0]["selfplay/evader_past"] == least
+    assert max(line["selfplay/evader_past"] for line in lines) > least + 0.3
+    assert len({line["selfplay/pursuer_past"] for line in lines}) == 1
+    # The evader learns again while guests still play episodes of its seats, and learns nothing from these.
+    shares = [line.get("train/evader/masked_share") for line in lines]
+    assert any(share for share in shares) and shares[0] == 0.0
+
+
+@pytest.mark.parametrize("at", [3, 5, 8])
+def test_a_run_goes_on_exactly_with_its_guests(mixed: Path, tmp_path: Path, at: int) -> None:
+    from holdfast.run import resume
+
+    copy = cut_back(mixed / "whole", tmp_path, at)
+    resume("whole", tmp_path, say=lambda text: None)
+    for name in ("journal.jsonl", "metrics.jsonl", "evals.jsonl", "selfplay.jsonl"):
+        assert untimed(copy, name) == untimed(mixed / "whole", name), name
+
+
 def test_the_opponent_is_hidden_step_by_step_in_training_and_wholly_in_evaluations(
     tmp_path: Path,
 ) -> None:

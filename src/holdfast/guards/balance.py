@@ -3,7 +3,8 @@
 After each evaluation the interval of the pursuer's win rate is laid against a band. Inside the band both sides
 learn; when the whole interval lies above it only the evader learns, below it only the pursuer, until the
 interval reaches the band again. One-sided training has a budget: when it is used up without success both
-learn again for a while. A side that wins next to nothing for several evaluations has collapsed: both go back to
+learn again for a while. Who learns alone can meet past opponents in a share of its games beside the one that it loses
+to. A side that wins next to nothing for several evaluations has collapsed: both go back to
 the best-balanced pair of this level, a limited number of times. Balanced evaluations raise the level.
 """
 
@@ -36,6 +37,8 @@ class BalanceConfig:
     """Evaluations of one-sided training before both learn again."""
     pause: Annotated[int, Meta(ge=0)] = 2
     """Evaluations for which both learn when the budget is used up."""
+    past: Rate = 0.0
+    """While one side learns alone: share of its games with the other learner in which a past opponent plays instead."""
     collapse_low: Rate = 0.05
     """A win rate below this is a collapse of the pursuer."""
     collapse_high: Rate = 0.95
@@ -63,6 +66,7 @@ class BalanceGuard(Guard):
         self.config = config
         self.levels = Curriculum(config.curriculum)
         self.training = list(BOTH)
+        self.mixed = dict.fromkeys(BOTH, 0.0)
         self.only = 0
         self.paused = 0
         self.lost = 0
@@ -112,7 +116,21 @@ class BalanceGuard(Guard):
             return []
         self.training = wanted
         text = f"{' and '.join(wanted)} learn{'s' if len(wanted) == 1 else ''}"
-        return [Decision("train_roles", cause, "balance", wanted, message=text)]
+        turn = Decision("train_roles", cause, "balance", wanted, message=text)
+        return [turn, *self._mix(cause)]
+
+    def _mix(self, cause: Cause) -> list[Decision]:
+        """Let past opponents play for the side that does not learn."""
+        found = []
+        for role in BOTH:
+            share = 0.0 if role in self.training else self.config.past
+            if share != self.mixed[role]:
+                self.mixed[role] = share
+                text = (
+                    f"past opponents play the {role} in {share:.0%} of the games of both learners"
+                )
+                found.append(Decision("mix", cause, "past", share, role, message=text))
+        return found
 
     def _collapse(self, rate: float, signals: Signals) -> list[Decision]:
         config = self.config
@@ -167,6 +185,7 @@ class BalanceGuard(Guard):
         return {
             **{name: getattr(self, name) for name in plain},
             "training": list(self.training),
+            "mixed": dict(self.mixed),
             "levels": self.levels.state_dict(),
         }
 
@@ -174,5 +193,7 @@ class BalanceGuard(Guard):
         for name, value in state.items():
             if name == "levels":
                 self.levels.load_state_dict(value)
+            elif name == "mixed":
+                self.mixed = dict(value)
             else:
                 setattr(self, name, list(value) if name == "training" else value)

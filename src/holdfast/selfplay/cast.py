@@ -1,14 +1,17 @@
 """Who plays the slots that no learner plays: scripts, frozen policies, and past opponents.
 
-With two learners and `history` above 0 the games fall into three parts:
+With two learners and `history` above 0 the games fall into three parts, which stay the same for the whole run:
 
     both learners                     1 - history     of the games
     first role against its past foes      history / 2
     second role against its past foes     history / 2
 
-The parts stay the same for the whole run. A past opponent is drawn when an episode begins and plays it to its
-end; scripts and frozen policies play a role in every game. What a player remembers of its episode belongs to its
-seat, is saved with the run, and is empty when the next episode begins.
+In the games of both learners a past opponent can be a *guest* for an episode: `mix` says in which share of them one takes
+the seat of a role. The learner of that seat learns nothing from it.
+
+A past opponent is drawn when an episode begins and plays it to its end; scripts and frozen policies play a role in
+every game. What a player remembers of its episode belongs to its seat, is saved with the run, and is empty when the next
+episode begins.
 """
 
 from __future__ import annotations
@@ -17,19 +20,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from holdfast.errors import ConfigError
 from holdfast.learn.policy import Policy
 from holdfast.learn.restore import policy_of
 from holdfast.learn.roles import RolePolicies
-from holdfast.records import F32, Array, Bools, Episode
+from holdfast.records import Array, Bools, Episode
 from holdfast.rng import Streams
 from holdfast.selfplay.lineups import Lineups, check_player
 from holdfast.selfplay.options import SelfPlayConfig
 from holdfast.selfplay.pool import Pool
+from holdfast.selfplay.visitors import NOBODY, Slots, Visitors
 from holdfast.worlds.contract import World
 
-Slots = npt.NDArray[np.int64]
 STREAM = "selfplay/opponents"
 
 
@@ -57,10 +60,12 @@ class Cast:
         self.pools: dict[str, Pool] = {}
         if len(self.roles) == len(self._learning) == 2 and config.history > 0:
             self.pools = {r: make_pool(config) for r in self._learning}
-        self._who: dict[str, Slots] = {}
         self._lineups: dict[str, tuple[list[int], Lineups]] = {}
-        self._memory: dict[str, F32] = {}
-        self._begun: dict[str, Bools] = {}
+        self._shares = dict.fromkeys(self.pools, 0.0)
+        self._visitors: dict[str, Visitors] = {}
+        """Frozen and past players of the slots that are no learner's."""
+        self._guests: dict[str, Visitors] = {}
+        """Past players of a learner's slots."""
         self._stand_ins: dict[str, str] = {}
         self.fit(world)
 
@@ -89,11 +94,17 @@ class Cast:
         given = {r: own[r] for r in own if r not in self._learning}
         self._parts = {**given, **{r: past[r] for r in self.pools}}
         self.slots = np.concatenate([none, *self._parts.values()])
-        remember = {r: slots for r, slots in self._parts.items() if r not in self.scripts}
-        self._memory = {r: np.zeros((len(slots), 0), np.float32) for r, slots in remember.items()}
-        self._begun = {r: np.ones(len(slots), np.bool_) for r, slots in remember.items()}
+        self._visitors = {
+            role: Visitors(slots, 0 if role in self._fixed else NOBODY)
+            for role, slots in self._parts.items()
+            if role not in self.scripts
+        }
+        self._guests = {}
+        self._lineups.clear()
+        if self.pools:
+            shared = slots[: world.games - 2 * part]
+            self._guests = {r: Visitors(shared[:, k]) for k, r in enumerate(self.roles)}
         for role, pool in self.pools.items():
-            self._who[role] = np.full(len(past[role]), -1)
             if pool.members:
                 self._draw(role, np.arange(len(past[role])))
 
@@ -103,9 +114,17 @@ class Cast:
             return
         pool = self.pools[role]
         # A policy that leaves the pool is kept while it still plays an episode.
-        pool.add(state, f"{role}@{update}", update, set(self._who[role].tolist()))
-        if (self._who[role] < 0).any():
-            self._draw(role, np.flatnonzero(self._who[role] < 0))
+        pool.add(state, f"{role}@{update}", update, self._playing(role))
+        self._fill(role)
+
+    def mix(self, role: str, share: float) -> float:
+        """Let past opponents play a role in this share of the games of both learners, from their next episodes on."""
+        if role not in self.pools:
+            raise ConfigError(
+                f"No past opponents are kept of the role '{role}'. It takes two learners and selfplay.history above 0."
+            )
+        self._shares[role] = share
+        return share
 
     def complete(self, policy: Policy | RolePolicies) -> Policy | RolePolicies:
         """Return the learners' policy with the frozen players beside it; scripts are the world's."""
@@ -129,17 +148,8 @@ class Cast:
 
     def _play(self, role: str, rows: Array, rng: np.random.Generator) -> Array:
         """Return what the frozen players of a role do, who remember it."""
-        if role in self._fixed:
-            lineups, who = self._fixed[role], np.zeros(len(rows), np.int64)
-        else:
-            ids, lineups = self._lineup(role)
-            who = np.searchsorted(ids, self._who[role])
-        missing = lineups.memory_floats - self._memory[role].shape[1]
-        if missing > 0:
-            self._memory[role] = np.pad(self._memory[role], ((0, 0), (0, missing)))
-        actions = lineups.act(rows, who, self._memory[role], self._begun[role], rng)
-        self._begun[role][:] = False
-        return actions
+        lineup = ([0], self._fixed[role]) if role in self._fixed else self._lineup(role)
+        return self._visitors[role].act(rows, *lineup, rng)
 
     def stand_in(self, role: str, script: str, world: World) -> str:
         """Let a script play the slots of a learner from now on; an empty name ends it."""
@@ -150,42 +160,81 @@ class Cast:
             self._stand_ins.pop(role, None)
         return script
 
-    def overrule(self, world: World, actions: Array) -> None:
-        """Replace the actions of learners for whom a script stands in."""
+    def overrule(self, world: World, obs: Array, actions: Array) -> None:
+        """Replace the actions of learners for whom a script or a guest plays."""
         for role, script in self._stand_ins.items():
             slots = self.seats[role]
             actions[slots] = world.scripted(script, role, slots // len(self.roles))
+        for role, guests in self._guests.items():
+            slots = guests.taken
+            if len(slots):
+                rng = self.streams[STREAM]
+                actions[slots] = guests.act(obs[slots], *self._lineup(role), rng)
+
+    def hide(self, mask: Bools) -> None:
+        """Leave what guests do out of learning."""
+        for guests in self._guests.values():
+            mask[guests.taken] = False
 
     def ended(self, episodes: Sequence[Episode]) -> None:
         """Count who won against past opponents, draw the next ones, and begin new episodes in their seats."""
         stride = len(self.roles)
-        over = [episode.game for episode in episodes]
-        for role, begun in self._begun.items():
-            begun |= np.isin(self._parts[role] // stride, over)
-        for role, slots in self._parts.items():
-            if role not in self.pools:
-                continue
-            k = self.roles.index(role)
-            places = {int(slot) // stride: i for i, slot in enumerate(slots)}
-            free = []
-            for episode in episodes:
-                if episode.game in places:
-                    place = places[episode.game]
-                    member = int(self._who[role][place])
-                    self.pools[role].result(member, int(won(episode, k)), 1)
-                    free.append(place)
-            if free:
-                self._draw(role, np.array(free))
+        for role, visitors in self._visitors.items():
+            over = visitors.ended(episodes, stride)
+            if over and role in self.pools:
+                self._count(role, visitors, over)
+                self._draw(role, np.array(list(over)))
+        full: set[int] = set()
+        for role, guests in self._guests.items():
+            over = guests.ended(episodes, stride)
+            self._count(role, guests, over)
+            free = [place for place, one in over.items() if one.game not in full]
+            come = self._invite(role, np.array(list(over), np.int64), np.array(free, np.int64))
+            full |= {over[int(place)].game for place in come}
+
+    def _count(self, role: str, visitors: Visitors, over: Mapping[int, Episode]) -> None:
+        """Put the episodes that ended into the records of those who played them."""
+        for place, episode in over.items():
+            member = int(visitors.who[place])
+            if member != NOBODY:
+                score = int(won(episode, self.roles.index(role)))
+                self.pools[role].result(member, score, 1)
 
     def _draw(self, role: str, places: Array) -> None:
         pool = self.pools[role]
-        self._who[role][places] = pool.draw(len(places), self.streams[STREAM])
-        pool.release(set(self._who[role].tolist()))
+        self._visitors[role].who[places] = pool.draw(len(places), self.streams[STREAM])
+        self._changed(role)
+
+    def _fill(self, role: str) -> None:
+        """Give every seat of the pool to somebody."""
+        places = np.flatnonzero(self._visitors[role].who == NOBODY)
+        if self.pools[role].members and len(places):
+            self._draw(role, places)
+
+    def _invite(self, role: str, left: Slots, free: Slots) -> Slots:
+        """Let the guests go whose episodes ended at the places `left`; return those of `free` where new ones sit."""
+        guests, pool, share = self._guests[role], self.pools[role], self._shares[role]
+        come: Slots = free[:0]
+        before = guests.who[left]
+        guests.who[left] = NOBODY
+        if share > 0 and pool.members and len(free):
+            rng = self.streams[STREAM]
+            come = free[rng.random(len(free)) < share]
+            guests.who[come] = pool.draw(len(come), rng)
+        if not np.array_equal(before, guests.who[left]):
+            self._changed(role)
+        return come
+
+    def _playing(self, role: str) -> set[int]:
+        return self._visitors[role].players | self._guests[role].players
+
+    def _changed(self, role: str) -> None:
+        self.pools[role].release(self._playing(role))
         self._lineups.pop(role, None)
 
     def _lineup(self, role: str) -> tuple[list[int], Lineups]:
         if role not in self._lineups:
-            ids = [int(i) for i in np.unique(self._who[role])]
+            ids = sorted(self._playing(role))
             members = [self.pools[role].member(i).state for i in ids]
             self._lineups[role] = (ids, Lineups(members))
         return self._lineups[role]
@@ -195,42 +244,45 @@ class Cast:
         found: dict[str, Any] = {}
         for role, pool in self.pools.items():
             found[f"selfplay/{role}_pool"] = len(pool.members)
+            taken = len(self._visitors[role].taken) + len(self._guests[role].taken)
+            found[f"selfplay/{role}_past"] = taken / self._games
         return found
 
     def state_dict(self) -> dict[str, Any]:
         """Return the pools, who plays where, and what they remember."""
-        pools = {
-            role: {"pool": pool.state_dict(), "who": self._who[role].copy()}
-            for role, pool in self.pools.items()
-        }
-        carried = {
-            role: {"memory": self._memory[role].copy(), "begun": begun.copy()}
-            for role, begun in self._begun.items()
-        }
         return {
-            "pools": pools,
+            "pools": {
+                role: {"pool": pool.state_dict(), "who": self._visitors[role].who.copy()}
+                for role, pool in self.pools.items()
+            },
+            "carried": {role: one.memories() for role, one in self._visitors.items()},
+            "guests": {
+                role: {"who": one.who.copy(), **one.memories()}
+                for role, one in self._guests.items()
+            },
+            "shares": dict(self._shares),
             "stand_ins": dict(self._stand_ins),
             "games": self._games,
-            "carried": carried,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with these pools and players; where the world begins anew, so do all who remember."""
         self._lineups.clear()
         self._stand_ins = dict(state["stand_ins"])
-        for role, pool in self.pools.items():
-            kept = state["pools"][role]
-            pool.load_state_dict(kept["pool"])
-            self._who[role] = np.array(kept["who"], np.int64)
-            if pool.members and (self._who[role] < 0).any():
-                self._draw(role, np.flatnonzero(self._who[role] < 0))
         same = self._restores and state.get("games") == self._games
-        for role, begun in self._begun.items():
-            kept = state.get("carried", {}).get(role)
-            begun[:] = True
-            if same and kept is not None:
-                begun[:] = kept["begun"]
-                self._memory[role] = np.array(kept["memory"], np.float32)
+        for role, visitors in self._visitors.items():
+            carried = state.get("carried", {}).get(role)
+            visitors.remember(carried if same else None)
+        for role, pool in self.pools.items():
+            pool.load_state_dict(state["pools"][role]["pool"])
+            self._visitors[role].who = np.array(state["pools"][role]["who"], np.int64)
+            self._shares[role] = state.get("shares", {}).get(role, 0.0)
+            # Guests leave when the world begins anew; runs that were begun before there were any have none.
+            guests = state.get("guests", {}).get(role) if same else None
+            if guests is not None:
+                self._guests[role].who = np.array(guests["who"], np.int64)
+                self._guests[role].remember(guests)
+            self._fill(role)
 
 
 def make_pool(config: SelfPlayConfig) -> Pool:

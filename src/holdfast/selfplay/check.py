@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.errors import ConfigError, nearest
 from holdfast.guards import GuardsConfig
 from holdfast.learn.rnd import NoveltyConfig
+from holdfast.selfplay.opponents import LEARN
 from holdfast.selfplay.options import SelfPlayConfig
 
 
@@ -24,6 +25,14 @@ def check_guards(selfplay: SelfPlayConfig, guards: GuardsConfig) -> None:
             "guards.protocol and guards.balance both decide which side learns; a run takes one of them. "
             "Add --guards.balance.enabled false or --guards.protocol.enabled false"
         )
+
+    if guards.balance.enabled and guards.balance.past:
+        learning = selfplay.pursuer == selfplay.evader == LEARN
+        if not learning or not selfplay.history:
+            raise ConfigError(
+                "guards.balance.past lets past opponents play, but none are kept: that takes two learners and "
+                "selfplay.history above 0. Add --selfplay.history 0.3, or leave it out: --guards.balance.past 0"
+            )
 
 
 def check_masking(guards: GuardsConfig, options: Any) -> None:

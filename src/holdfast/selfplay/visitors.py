@@ -1,0 +1,69 @@
+"""Frozen players on the slots of one role: who plays where, and what each of them remembers of its episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.records import F32, Array, Bools, Episode
+from holdfast.selfplay.lineups import Lineups
+
+Slots = npt.NDArray[np.int64]
+NOBODY = -1
+
+
+class Visitors:
+    """Places for frozen players, one a slot; `who` says which player has a place, or NOBODY."""
+
+    def __init__(self, slots: Slots, who: int = NOBODY) -> None:
+        """Give every place to one player, or to nobody; all begin an episode."""
+        self.slots = slots
+        self.who: Slots = np.full(len(slots), who, np.int64)
+        self.memory: F32 = np.zeros((len(slots), 0), np.float32)
+        self.begun: Bools = np.ones(len(slots), np.bool_)
+
+    @property
+    def players(self) -> set[int]:
+        """Those who have a place."""
+        return set(self.who[self.who != NOBODY].tolist())
+
+    @property
+    def taken(self) -> Slots:
+        """Slots that somebody plays."""
+        return self.slots[self.who != NOBODY]
+
+    def act(
+        self, obs: Array, ids: Sequence[int], lineups: Lineups, rng: np.random.Generator
+    ) -> Array:
+        """Return the actions for the rows of `taken`; `lineups` are the players `ids`, in rising order."""
+        at = np.flatnonzero(self.who != NOBODY)
+        missing = lineups.memory_floats - self.memory.shape[1]
+        if missing > 0:
+            self.memory = np.pad(self.memory, ((0, 0), (0, missing)))
+        memory = self.memory[at]
+        who = np.searchsorted(np.asarray(ids), self.who[at])
+        actions = lineups.act(obs, who, memory, self.begun[at], rng)
+        self.memory[at] = memory
+        self.begun[at] = False
+        return actions
+
+    def ended(self, episodes: Sequence[Episode], stride: int) -> dict[int, Episode]:
+        """Begin new episodes where these ended; return them by place. A game has `stride` slots."""
+        places = {int(slot) // stride: i for i, slot in enumerate(self.slots)}
+        found = {places[one.game]: one for one in episodes if one.game in places}
+        self.begun[list(found)] = True
+        return found
+
+    def memories(self) -> dict[str, Any]:
+        """Return what the players remember, and where an episode begins."""
+        return {"memory": self.memory.copy(), "begun": self.begun.copy()}
+
+    def remember(self, memories: Mapping[str, Any] | None) -> None:
+        """Remember what `memories` returned; with None, new episodes begin in all places."""
+        self.begun[:] = True
+        if memories is not None:
+            self.begun[:] = memories["begun"]
+            self.memory = np.array(memories["memory"], np.float32)
