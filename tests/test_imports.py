@@ -28,7 +28,7 @@ LAYERS = [
         "apply",
         "loop",
     ),
-    ("ladder", "lookout", "pace", "session", "run", "preflight", "checkup", "api"),
+    ("ladder", "lookout", "pace", "session", "run", "refuse", "preflight", "checkup", "api"),
     ("view",),
     ("study",),
     ("cli",),

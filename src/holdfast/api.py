@@ -20,7 +20,7 @@ from holdfast.store.checkpoint import Checkpoint
 from holdfast.store.journal import read_lines
 from holdfast.store.weights import SPEC, read_source
 from holdfast.tables import build
-from holdfast.worlds import make_world, options_type, world_type
+from holdfast.worlds import OURS, make_world, options_type, world_type
 from holdfast.worlds.contract import World
 
 
@@ -103,11 +103,12 @@ def players_of(
     directory: RunDirectory, config: Config, checkpoint: Checkpoint
 ) -> tuple[Policy | RolePolicies, tuple[tuple[str, str], ...]]:
     """Return the policies that play in a run's evaluations, and the roles that scripts play."""
-    policy = policy_from_checkpoint(checkpoint)
+    kind = world_type(config.world.name)
+    known = kind.game_roles if config.world.name in OURS else ()
+    policy = policy_from_checkpoint(checkpoint, known)
     if not isinstance(policy, RolePolicies):
         return policy, ()
-    kind = world_type(config.world.name)
-    roles = tuple(kind.game_roles)
+    roles = policy.roles
     frozen = frozen_of(config.selfplay, roles, directory.path.parent)
     players = {**policy.policies, **{role: policy_of(state) for role, state in frozen.items()}}
     scripts = scripts_of(config.selfplay, roles, kind.scripts)

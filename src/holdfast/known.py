@@ -20,13 +20,13 @@ class Known:
     options: Collection[str]
     """Names of the world's options; a value that is none cannot be given back."""
     learner_values: Collection[str]
-    roles: Sequence[str]
-    """Roles that learn, each with a learner of its own; empty: one learner plays all."""
+    roles: Sequence[str] | None
+    """Roles that learn, each with a learner of its own; empty: one learner plays all; None: only the world knows them."""
 
 
 def check_names(guards: GuardsConfig, known: Known) -> None:
     """Raise a ConfigError for a name that this run will never have."""
-    bootstrap, adaptive = guards.bootstrap, guards.adaptive
+    bootstrap, adaptive, plateau = guards.bootstrap, guards.adaptive, guards.plateau
     if bootstrap.enabled and bootstrap.early_updates:
         key = "guards.bootstrap.early_value"
         allowed = [name for name in known.world_values if name in known.options]
@@ -34,7 +34,9 @@ def check_names(guards: GuardsConfig, known: Known) -> None:
     if adaptive.enabled:
         for channel in parse_channels(adaptive.channels):
             _check_channel(channel, known)
-        _check_signal(guards, adaptive.signal, known.world)
+        _check_signal(guards, "adaptive", adaptive.signal, known.world)
+    if plateau.enabled:
+        _check_signal(guards, "plateau", plateau.signal, known.world)
 
 
 def _check_channel(channel: Channel, known: Known) -> None:
@@ -42,19 +44,19 @@ def _check_channel(channel: Channel, known: Known) -> None:
     if channel.place == "world":
         _one_of(key, channel.name, "value of this world", known.world_values)
         return
-    if channel.role and not known.roles:
+    if channel.role and known.roles is not None and not known.roles:
         raise ConfigError(
             f"{key}: one learner plays all roles here, '{channel.role}' has none of its own. "
             f"Write: learner.{channel.name}"
         )
-    if channel.role:
+    if channel.role and known.roles is not None:
         _one_of(key, channel.role, "role that learns", known.roles)
     _one_of(key, channel.name, "value of a learner", known.learner_values)
 
 
-def _check_signal(guards: GuardsConfig, signal: str, world: str) -> None:
-    """Raise unless the signal is of a kind that there is here, and its guard tells it before `adaptive` decides."""
-    key, kind = "guards.adaptive.signal", KINDS["metrics"]
+def _check_signal(guards: GuardsConfig, reader: str, signal: str, world: str) -> None:
+    """Raise unless the signal is of a kind that there is here, and its guard tells it before its reader decides."""
+    key, kind = f"guards.{reader}.signal", KINDS["metrics"]
     first, _, rest = signal.partition("/")
     others = {*WORLDS} - {world}
     if first in others or (first != world and kind.field(signal) is None):
@@ -66,7 +68,7 @@ def _check_signal(guards: GuardsConfig, signal: str, world: str) -> None:
         )
     if first == "guard":
         names = [f.name for f in fields(guards)]
-        before = names[: names.index("adaptive")]
+        before = names[: names.index(reader)]
         guard = rest.partition("/")[0]
         _one_of(key, guard, "guard that decides before", before)
         if not getattr(guards, guard).enabled:

@@ -294,7 +294,8 @@ class Loop:
                 progress.trained[role] = progress.trained.get(role, 0) + steps
         self.steps = progress.env_steps - before
         name = self.config.world.name
-        progress.add(gathered.episodes, "world" if ":" in name else name)
+        roles = self.world.roles[: self.world.slots_per_game]
+        progress.add(gathered.episodes, "world" if ":" in name else name, roles)
         self.signals.update(self.place())
         self.signals.update(self._starts)
         if self.places is not None:

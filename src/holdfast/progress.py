@@ -12,6 +12,7 @@ import numpy as np
 
 from holdfast.probes.pre_roll import circular
 from holdfast.probes.rank import Rule
+from holdfast.probes.runner import returns_of
 from holdfast.records import Episode, EvalReport
 from holdfast.worlds.contract import World
 
@@ -48,11 +49,13 @@ class Progress:
     recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     """Facts of the last finished episodes."""
 
-    def add(self, episodes: Sequence[Episode], world: str) -> None:
-        """Remember the facts of finished episodes."""
+    def add(self, episodes: Sequence[Episode], world: str, roles: Sequence[str] = ()) -> None:
+        """Remember the facts of finished episodes; `roles` are those of a game's slots."""
         self.episodes += len(episodes)
-        for episode in episodes:
+        of_roles = returns_of(roles, episodes)
+        for k, episode in enumerate(episodes):
             facts = {
+                **{f"episode/{name}": values[k] for name, values in of_roles.items()},
                 "episode/return_mean": float(episode.returns.mean()),
                 "episode/length_steps": float(episode.steps),
             }
@@ -71,9 +74,9 @@ class Progress:
         return found
 
     def rank(self, report: EvalReport, rule: Rule) -> None:
-        """Remember the report if it is the best so far by the rule."""
+        """Remember the report if none so far is better by the rule; of equal ones the newest has learned most."""
         key = rule.key(report.metrics)
-        if key > self.best_rank or not self.best_update:
+        if key >= self.best_rank or not self.best_update:
             self.best_rank, self.best_update = key, report.update
             self.best_value = float(report.metrics.get(rule.main, math.nan))
 

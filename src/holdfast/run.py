@@ -24,7 +24,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,9 +44,7 @@ from holdfast.guards.stages import UNTYPED, TailStage, parse_stages
 from holdfast.loop import Loop, begin_world, make_plan
 from holdfast.overlap import settled
 from holdfast.pace import Say, Show
-from holdfast.probes.headlines import headline
-from holdfast.probes.rank import parse_rule
-from holdfast.probes.runner import ProbeSpec, check_probe, draw_seeds
+from holdfast.probes.runner import ProbeSpec, draw_seeds
 from holdfast.records import Start
 from holdfast.rng import Streams
 from holdfast.selfplay.cast import Cast
@@ -58,7 +56,7 @@ from holdfast.store.heartbeat import Heartbeat
 from holdfast.store.recorder import SELFPLAY
 from holdfast.tables import overlay
 from holdfast.team import make_team
-from holdfast.worlds import make_world, world_type
+from holdfast.worlds import make_world
 from holdfast.worlds.events import Record
 
 __all__ = [
@@ -299,19 +297,6 @@ def probe_spec(config: Config) -> ProbeSpec:
     )
 
 
-def refuse_probe(config: Config) -> None:
-    """Raise a `ConfigError` for a probe that could not be played or ranked."""
-    rule = parse_rule(config.probe.best_by or headline(config.world.name).rule)
-    check_probe(probe_spec(config), config.probe.world, rule)
-
-
-def refuse_unfit(config: Config) -> None:
-    """Raise a `ConfigError` if the run could not do what its settings ask for."""
-    refuse_scripts(config)
-    refuse_probe(config)
-    refuse_names(config)
-
-
 def start(
     config: Config,
     runs_dir: Path,
@@ -319,6 +304,8 @@ def start(
     say: Say = print,
 ) -> Outcome:
     """Make a new run and train it; one that is too slow for `run.min_sps` is not even begun."""
+    from holdfast.refuse import refuse_unfit
+
     refuse_unfit(config)
     refuse_hopeless(config, runs_dir)
     if not config.run.name:
@@ -368,28 +355,6 @@ def refuse_hopeless(config: Config, runs_dir: Path) -> None:
         from holdfast.preflight import check_speed
 
         check_speed(config, runs_dir)
-
-
-def refuse_scripts(config: Config) -> None:
-    """Raise if a script of the bootstrap guard is one that the world cannot play."""
-    if config.guards.bootstrap.enabled:
-        from holdfast.probes.forward import check_scripts
-
-        check_scripts(config.world.name, config.guards.bootstrap.scripts())
-
-
-def refuse_names(config: Config) -> None:
-    """Raise if a guard names a value or a signal that this run will never have."""
-    from holdfast.known import Known, check_names
-    from holdfast.learn.learner import Learner
-    from holdfast.selfplay.opponents import LEARN, players
-
-    kind = world_type(config.world.name)
-    who = players(config.selfplay, kind.game_roles) if config.selfplay.enabled else {}
-    roles = [role for role, player in who.items() if player == LEARN]
-    options = [f.name for f in fields(config.world.options)]
-    known = Known(config.world.name, kind.value_names, options, Learner.value_names, roles)
-    check_names(config.guards, known)
 
 
 def find_forward(config: Config, say: Say) -> tuple[Config, dict[str, Any]]:

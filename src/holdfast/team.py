@@ -152,8 +152,8 @@ class Team:
         return digest.hexdigest()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return who trains; the learners are saved as parts of their own."""
-        return {"training": list(self.training)}
+        """Return who trains, and whose the slots of a game are; the learners are saved as parts of their own."""
+        return {"training": list(self.training), "roles": list(self.roles)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let those train who did."""

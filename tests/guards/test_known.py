@@ -14,10 +14,11 @@ from holdfast.guards.adaptive import AdaptiveConfig, AdaptiveGuard
 from holdfast.guards.bootstrap import BootstrapConfig, BootstrapGuard
 from holdfast.guards.facts import Wanted
 from holdfast.guards.guard import Guard
-from holdfast.guards.progress import ProgressConfig
+from holdfast.guards.health import PlateauConfig
+from holdfast.guards.progress import ProgressConfig, ProgressGuard
 from holdfast.guards.tails import TailLedger, TailsConfig
 from holdfast.known import Known, check_names
-from holdfast.run import refuse_names
+from holdfast.refuse import refuse_names
 
 VALUES = ("reward_progress", "reward_death")
 MARIO = Known("mario", VALUES, VALUES, ("lr_scale", "entropy"), ())
@@ -63,6 +64,18 @@ def test_a_signal_that_never_comes_is_refused(signal: str, said: str) -> None:
         check_names(adaptive(signal=signal), MARIO)
 
 
+def test_a_plateau_of_a_signal_that_never_comes_is_refused() -> None:
+    wrong = GuardsConfig(plateau=PlateauConfig(signal="mario/claer"))
+    check_names(wrong, MARIO)  # a fact that only the world can confirm
+    wrong = GuardsConfig(plateau=PlateauConfig(signal="pobe/clear_rate"))
+    with pytest.raises(ConfigError, match=r"guards\.plateau\.signal.*no signal of this run"):
+        check_names(wrong, MARIO)
+
+
+def test_roles_that_only_the_world_knows_are_not_refused() -> None:
+    check_names(adaptive("learner.prey.entropy:1..2@0.1"), replace(MARIO, roles=None))
+
+
 def test_right_names_are_accepted() -> None:
     on = ProgressConfig(enabled=True)
     check_names(adaptive("world.reward_death:-9..-1@0.1"), MARIO)
@@ -87,10 +100,11 @@ def guards(fact: str) -> list[Guard]:
         BootstrapGuard(
             BootstrapConfig(enabled=True, stall_updates=0, plateau_updates=9, fact=fact)
         ),
+        ProgressGuard(ProgressConfig(enabled=True, gain_fact=fact)),
     ]
 
 
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", range(4))
 def test_a_fact_that_no_episode_has_is_said_once(which: int) -> None:
     guard, quiet = guards("grond")[which], guards("ground")[which]
     said: list[str] = []

@@ -15,7 +15,8 @@ from holdfast.errors import ConfigError
 from holdfast.learn.policy import Policy
 from holdfast.probes import mario, pursuit, shoal
 from holdfast.probes.runner import METRICS, played_options, run_probe
-from holdfast.run import probe_spec, refuse_probe
+from holdfast.refuse import refuse_probe
+from holdfast.run import probe_spec
 
 SMALL = {
     "games": 4,

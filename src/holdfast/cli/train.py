@@ -103,7 +103,7 @@ def write_report(directory: Path) -> None:
 def dry_run(args: argparse.Namespace, config: Any) -> int:
     """Print what the run would do, phase by phase."""
     from holdfast.preflight import plan_rows
-    from holdfast.run import refuse_unfit
+    from holdfast.refuse import refuse_unfit
     from holdfast.tables import text
 
     refuse_unfit(config)

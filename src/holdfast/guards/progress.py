@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from holdfast.guards.facts import Wanted, restore, state_of
 from holdfast.guards.guard import Guard, number
 from holdfast.records import Cause, Decision, Signals
 
@@ -101,6 +102,9 @@ class ProgressGuard(Guard):
         self.stages: dict[str, deque[list[float]]] = {}
         self.played: dict[str, int] = {}
         """Episodes of each stage in the whole run."""
+        self._wanted = [
+            Wanted(f"guards.progress.{key}", getattr(config, key)) for key in ("fact", "gain_fact")
+        ]
 
     def step(self, signals: Signals) -> list[Decision]:
         own = own_episodes(signals)
@@ -116,7 +120,8 @@ class ProgressGuard(Guard):
             self.now["reached_max"] = max(reached)
         self.now["episodes_now"] = len(own)
         done = any(value > 0 for value in facts_of(own, self.config.done_fact))
-        return self._judge(max(reached, default=-math.inf), done)
+        said = [d for one in self._wanted for d in one.look(own, "episodes")]
+        return said + self._judge(max(reached, default=-math.inf), done)
 
     def _keep(self, episode: Ended) -> None:
         row = [
@@ -202,6 +207,7 @@ class ProgressGuard(Guard):
                 [stage, self.played[stage], [list(row) for row in rows]]
                 for stage, rows in self.stages.items()
             ],
+            "wanted": state_of(self._wanted),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -215,3 +221,4 @@ class ProgressGuard(Guard):
             for stage, _, rows in state["stages"]
         }
         self.played = {stage: int(count) for stage, count, _ in state["stages"]}
+        restore(self._wanted, state.get("wanted"))

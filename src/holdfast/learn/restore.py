@@ -25,7 +25,10 @@ def policy_of(state: Mapping[str, Any]) -> Policy:
 
 def learner_states(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
     """Return the states of the learners that a checkpoint holds, by role; one for all has the role ''."""
-    state = checkpoint.load()
+    return _learners(checkpoint, checkpoint.load())
+
+
+def _learners(checkpoint: Checkpoint, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     found = {}
     for name, part in state.items():
         if name == "learner" or name.startswith("learner."):
@@ -42,8 +45,11 @@ def learner_states(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
 def policy_from_checkpoint(
     checkpoint: Checkpoint, roles: tuple[str, ...] = ()
 ) -> Policy | RolePolicies:
-    """Return the frozen policies that a checkpoint holds; `roles` names the slots of one game."""
-    found = learner_states(checkpoint)
+    """Return the frozen policies that a checkpoint holds; `roles` names the slots of one game, if it does not say."""
+    state = checkpoint.load()
+    found = _learners(checkpoint, state)
     if list(found) == [""]:
         return policy_of(found[""])
-    return RolePolicies(roles or tuple(found), {role: policy_of(s) for role, s in found.items()})
+    kept = state.get("team", {}).get("roles")
+    known = tuple(kept or roles or found)
+    return RolePolicies(known, {role: policy_of(s) for role, s in found.items()})

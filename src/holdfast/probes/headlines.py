@@ -6,8 +6,8 @@ thing between two probes, and what of one episode makes it good or bad. To add a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.records import Episode
@@ -116,6 +116,10 @@ HEADLINES: dict[str, Headline] = {
 }
 ANY = Headline()
 """What holds for every other environment."""
+RETURN_OF = "return_"
+"""Begins the name of a role's own return, where a world has several roles."""
+RETURNS = ("return_mean", "return_std", "return_min", "return_max")
+"""Metrics that begin so too."""
 
 WORDS = {
     "avg_final": "survival",
@@ -154,6 +158,29 @@ WORDS = {
 def headline(world: str) -> Headline:
     """Return the main figures of a world."""
     return HEADLINES.get(world, ANY)
+
+
+def with_roles(main: Headline, measured: Iterable[str]) -> Headline:
+    """Return the main figures with each role's return, if these metrics have them and the world no figures of its own."""
+    own = tuple(name for name in measured if name.startswith(RETURN_OF) and name not in RETURNS)
+    if main is not ANY or not own:
+        return main
+    columns = (main.metric, *own, *main.columns[1:])
+    return replace(main, beside=own, cards=(*own, *main.cards), columns=columns)
+
+
+def by_role(signal: str, names: Iterable[str]) -> dict[str, str]:
+    """Return which of `names` is the signal, or where every role has a learner, those of each role (`train/<role>/lr`)."""
+    first, _, last = signal.partition("/")
+    found = {}
+    for name in names:
+        if name == signal:
+            return {"": name}
+        start, _, rest = name.partition("/")
+        role, _, end = rest.partition("/")
+        if start == first and end == last:
+            found[role] = name
+    return found
 
 
 def headline_in(line: Mapping[str, Any]) -> Headline:

@@ -16,16 +16,17 @@ import numpy as np
 
 from holdfast.errors import ConfigError, nearest
 from holdfast.learn.roles import Player, act, begin
+from holdfast.probes.headlines import RETURN_OF, RETURNS
 from holdfast.probes.pairs import PREFIX
 from holdfast.probes.rank import Rule
 from holdfast.probes.stats import bootstrap_mean, wilson
 from holdfast.records import Episode, EvalReport
-from holdfast.worlds import OURS, make_world
+from holdfast.worlds import OURS, make_world, world_type
 from holdfast.worlds.contract import World
 from holdfast.worlds.events import Record
 
 SEED_LIMIT = 2**31 - 1
-METRICS = ("return_mean", "return_std", "return_min", "return_max", "length_mean", "episodes")
+METRICS = (*RETURNS, "length_mean", "episodes")
 """What is measured in every world."""
 
 
@@ -94,7 +95,9 @@ def run_probe(
         world.close()
     returns = [float(e.returns.mean()) for e in episodes]
     lengths = [float(e.steps) for e in episodes]
+    of_roles = returns_of(world.roles[: world.slots_per_game], episodes)
     metrics = {
+        **{name: float(np.mean(values)) for name, values in of_roles.items()},
         "return_mean": float(np.mean(returns)),
         "return_std": float(np.std(returns)),
         "return_min": float(np.min(returns)),
@@ -102,7 +105,11 @@ def run_probe(
         "length_mean": float(np.mean(lengths)),
         "episodes": float(len(episodes)),
     }
-    samples: dict[str, Sequence[float]] = {"return_mean": returns, "length_mean": lengths}
+    samples: dict[str, Sequence[float]] = {
+        **of_roles,
+        "return_mean": returns,
+        "length_mean": lengths,
+    }
     detail: dict[str, Any] = {"returns": returns, "lengths": lengths}
     shares: tuple[str, ...] = ()
     if module:
@@ -128,6 +135,20 @@ def run_probe(
         intervals={name: _interval(values, name in shares) for name, values in samples.items()},
         detail=detail,
     )
+
+
+def returns_of(roles: Sequence[str], episodes: Sequence[Episode]) -> dict[str, list[float]]:
+    """Return what each role won in every episode, by the name of its metric; `roles` are those of a game's slots.
+
+    Where all slots have one role there is nothing to tell apart.
+    """
+    slots = {role: [k for k, r in enumerate(roles) if r == role] for role in dict.fromkeys(roles)}
+    if len(slots) < 2:
+        return {}
+    return {
+        RETURN_OF + role: [float(e.returns[own].mean()) for e in episodes]
+        for role, own in slots.items()
+    }
 
 
 def _interval(values: Sequence[float], share: bool) -> tuple[float, float]:
@@ -173,10 +194,13 @@ def check_probe(spec: ProbeSpec, changes: Mapping[str, Any], rule: Rule) -> None
                 + " Leave one of them out."
             )
     module = _module(spec.world)
-    measured = [*METRICS, *(module.metric_names(options) if module else ())]
+    roles = dict.fromkeys(world_type(spec.world).game_roles)
+    measured = [*METRICS, *(RETURN_OF + role for role in roles if len(roles) > 1)]
+    measured += module.metric_names(options) if module else ()
     known = measured + [PREFIX + name for name in measured]
     for name in rule.names:
-        if name not in known:
+        # The roles of a foreign world are known when it is made.
+        if name not in known and (module or not name.removeprefix(PREFIX).startswith(RETURN_OF)):
             raise ConfigError(
                 f"probe.best_by names '{name}', which is not measured in this world.{nearest(name, known)} "
                 f"There are: {', '.join(sorted(measured))}."

@@ -33,7 +33,8 @@ class Visitors:
     @property
     def taken(self) -> Slots:
         """Slots that somebody plays."""
-        return self.slots[self.who != NOBODY]
+        found: Slots = self.slots[self.who != NOBODY]
+        return found
 
     def act(
         self, obs: Array, ids: Sequence[int], lineups: Lineups, rng: np.random.Generator

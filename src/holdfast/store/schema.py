@@ -135,6 +135,7 @@ METRICS = (
     Field("health/<name>", "number", "`nonfinite`: losses and parameters that were not finite"),
     Field("episode/count", "integer", "games finished so far"),
     Field("episode/return_mean", "number", "mean over slots and the last 100 finished games"),
+    Field("episode/return_<role>", "number", "the same of one role, where a world has several"),
     Field("episode/length_steps", "number", "mean over the last 100 finished games"),
     *(
         Field(

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.probes.headlines import words
-from holdfast.view.numbers import clock, figure, number, short
+from holdfast.view.numbers import clock, figure, short
 from holdfast.view.tally import Tally
 
 if TYPE_CHECKING:
@@ -197,9 +197,8 @@ def progress_line(tally: Tally) -> str:
         ("entropy", "train/entropy_mean"),
         ("kl", "train/approx_kl"),
     ):
-        value = number(tally.line.get(signal))
-        if value is not None:
-            parts.append(f"{name} {figure(value)}")
+        for role, value in tally.values(signal):
+            parts.append(f"{role} {name} {figure(value)}".lstrip())
     lit = [f"{n} {c}" for n, c in tally.lights.items() if c != "green"]
     return "  ".join(parts + lit)
 

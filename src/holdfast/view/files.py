@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.probes.headlines import Headline, headline, headline_in
+from holdfast.probes.headlines import Headline, by_role, headline, headline_in, with_roles
 from holdfast.probes.rank import Rule, parse_rule
 from holdfast.records import F64
 from holdfast.view.numbers import number
@@ -84,8 +84,10 @@ class RunFiles:
     def headline(self) -> Headline:
         """The main figures of the world; without a config, those of the recorded signals."""
         if self.config:
-            return headline(self.world)
-        return headline_in({name: 0 for line in self.metrics[-1:] for name in line})
+            main = headline(self.world)
+        else:
+            main = headline_in({name: 0 for line in self.metrics[-1:] for name in line})
+        return with_roles(main, self.evals[-1]["metrics"] if self.evals else ())
 
     @property
     def decisions(self) -> list[Line]:
@@ -108,11 +110,11 @@ class RunFiles:
         """Update of the best probe; 0 before the first."""
         rule = self.rule
         ranked = [
-            (rule.key(e["metrics"]), -int(e.get("update", 0)))
+            (rule.key(e["metrics"]), int(e.get("update", 0)))
             for e in self.evals
             if all(number(e["metrics"].get(name)) is not None for name in rule.names)
         ]
-        return -max(ranked)[1] if ranked else 0
+        return max(ranked)[1] if ranked else 0
 
     @property
     def trained_s(self) -> float:
@@ -122,6 +124,10 @@ class RunFiles:
     def has(self, *names: str) -> bool:
         """Return whether every one of these signals was recorded at least once."""
         return all(any(number(line.get(n)) is not None for line in self.metrics) for n in names)
+
+    def by_role(self, signal: str) -> dict[str, str]:
+        """Return the names that a signal has: its own, or those of each role that has a learner."""
+        return by_role(signal, dict.fromkeys(name for line in self.metrics for name in line))
 
     def column(self, name: str) -> F64:
         """Return a signal over all updates `[U]`, NaN where it is missing."""

@@ -110,17 +110,20 @@ def _training(tally: Tally) -> RenderableType:
     wanted.insert(0, (words(main), main))
     rows: list[tuple[str, Text]] = []
     for name, signal in wanted:
-        value = number(tally.line.get(signal))
-        if value is not None:
-            text = Text(f"{figure(value):<9}", style="default")
+        values = tally.values(signal)
+        if values:
+            parts = [f"{role} {figure(value)}".lstrip() for role, value in values]
+            text = Text(f"{'  '.join(parts):<9}", style="default")
             if signal == main:
                 text.append(sparkline(list(tally.history), 18), style="cyan")
             rows.append((name, text))
-    rate = number(tally.line.get("train/lr"))
-    if rate is not None:
-        scale = number(tally.line.get("train/lr_scale"))
-        rate *= 1.0 if scale is None else scale
-        rows.append(("learning rate", Text(f"{rate:.2e}")))
+    scales = dict(tally.values("train/lr_scale"))
+    rates = [
+        f"{role} {rate * scales.get(role, 1.0):.2e}".lstrip()
+        for role, rate in tally.values("train/lr")
+    ]
+    if rates:
+        rows.append(("learning rate", Text("  ".join(rates))))
     return _block("training", rows, 14)
 
 

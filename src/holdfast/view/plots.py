@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from holdfast.probes.headlines import words
+from holdfast.probes.headlines import ANY, with_roles, words
 from holdfast.records import F64
 from holdfast.view.files import RunFiles
 from holdfast.view.style import (
@@ -53,6 +54,8 @@ class Plot:
 ROUTINE = frozenset({"inject_starts", "force_reset", "override_actions"})
 """Decisions that are made again and again by design, and would hide the others in a picture."""
 LINES_AT_MOST = 12
+ROLES = (RED, BLUE, GREEN, ORANGE, PURPLE)
+"""Colours of learners that are drawn together."""
 TIMES = (
     ("world", "world", BLUE),
     ("policy", "policy", SKY),
@@ -101,10 +104,14 @@ def learning_curve(run: RunFiles) -> Figure | None:
     if not run.has(signal) and not run.evals:
         return None
     figure, (axes,) = canvas(WIDE, 4.8)
-    steps, values = run.column("env_steps"), run.column(signal)
-    if run.has(signal):
+    steps, sides = run.column("env_steps"), returns_of_roles(run)
+    for name, color in zip(sides, cycle(ROLES), strict=False):
+        axes.plot(steps, run.column(f"episode/{name}"), color=color, alpha=0.45, lw=1.2)
+        draw_probes(axes, run, name, color, f"{words(name)}: probe, training pale")
+    if run.has(signal) and not sides:
+        values = run.column(signal)
         axes.plot(steps, values, color=SKY, label="training episodes (sampled actions)")
-    if run.evals:
+    if run.evals and not sides:
         draw_probes(axes, run, metric, BLUE, "probe, 95 % interval")
         ceiling = run.probed(f"ceiling_{metric}")
         if np.isfinite(ceiling).any():
@@ -119,6 +126,12 @@ def learning_curve(run: RunFiles) -> Figure | None:
     axes.set_title(words(metric).capitalize(), pad=30)
     legend_above(axes, 5)
     return figure
+
+
+def returns_of_roles(run: RunFiles) -> tuple[str, ...]:
+    """Return the metrics that the learning curve shows instead of their mean, which is 0 where one wins what another loses."""
+    found = run.headline.beside if run.headline.metric == ANY.metric else ()
+    return found if len(found) <= len(ROLES) else ()
 
 
 def draw_probes(
@@ -145,13 +158,11 @@ def draw_probes(
 
 def mark_best(axes: Axes, run: RunFiles, metric: str) -> None:
     """Ring the probe whose checkpoint is kept as the best."""
-    ranked, values = run.probed(run.main), run.probed(metric)
-    if not np.isfinite(ranked).any():
-        return
-    k = int(np.nanargmax(ranked))
-    axes.plot(
-        run.probe_steps()[k], values[k], "o", ms=11, mfc="none", mec=RED, mew=1.8, label="best"
-    )
+    best = run.best_update
+    for k, line in enumerate(run.evals):
+        if best and line.get("update") == best:
+            at, value = run.probe_steps()[k], run.probed(metric)[k]
+            axes.plot(at, value, "o", ms=11, mfc="none", mec=RED, mew=1.8, label="best")
 
 
 def mark_decisions(axes: Axes, run: RunFiles) -> None:
@@ -169,23 +180,31 @@ def mark_decisions(axes: Axes, run: RunFiles) -> None:
 
 
 def returns(run: RunFiles) -> Figure | None:
-    """Return and length of episodes, where they are not the main metric or constant."""
+    """Return and length of episodes, where they are not the main metric or constant, and each role's return."""
     if not run.has("episode/return_mean"):
         return None
     steps = run.column("env_steps")
+    signals = dict.fromkeys(name for line in run.metrics for name in line)
+    of_roles = with_roles(ANY, [n.removeprefix("episode/") for n in signals if "episode/" in n])
     wanted = (
+        *((f"episode/{n}", n, words(n).capitalize(), "of an episode") for n in of_roles.beside),
         ("episode/return_mean", "return_mean", "Return of an episode", "mean over slots"),
         ("episode/length_steps", "length_mean", "Length of an episode", "steps"),
     )
+    drawn = {run.main, *returns_of_roles(run)}
     shown = [
         row
         for row in wanted
-        if row[1] != run.main and run.has(row[0]) and np.ptp(_known(run.column(row[0]))) > 0
+        if row[1] not in drawn and run.has(row[0]) and np.ptp(_known(run.column(row[0]))) > 0
     ]
     if not shown:
         return None
-    figure, grid = canvas(WIDE, 3.6, 1, len(shown))
-    for axes, (signal, metric, name, unit) in zip(grid, shown, strict=True):
+    columns = min(len(shown), 2)
+    rows = -(-len(shown) // columns)
+    figure, grid = canvas(WIDE, 3.6 * rows, rows, columns)
+    for axes in grid[len(shown) :]:
+        axes.set_visible(False)
+    for axes, (signal, metric, name, unit) in zip(grid, shown, strict=False):
         axes.plot(steps, run.column(signal), color=SKY, label="training")
         if run.evals:
             draw_probes(axes, run, metric, BLUE, "probe")
@@ -207,7 +226,7 @@ def learner(run: RunFiles) -> Figure | None:
         ("train/approx_kl", "KL of an update", "nats", RED),
         ("train/clip_fraction", "Clipped samples", "share", PURPLE),
     )
-    shown = [row for row in wanted if run.has(row[0])]
+    shown = [row for row in wanted if run.by_role(row[0])]
     if not shown:
         return None
     columns = min(3, len(shown))
@@ -215,9 +234,14 @@ def learner(run: RunFiles) -> Figure | None:
     figure, grid = canvas(WIDE, 2.8 * rows, rows, columns)
     steps = run.column("env_steps")
     for axes, (signal, name, unit, color) in zip(grid, shown, strict=False):
-        values = run.column(signal)
-        axes.plot(steps, values, color=color, lw=1.0, alpha=0.35)
-        axes.plot(steps, smooth(values), color=color)
+        names = run.by_role(signal)
+        colors = ROLES if len(names) > 1 else (color,)
+        for (role, own), one in zip(names.items(), cycle(colors), strict=False):
+            values = run.column(own)
+            axes.plot(steps, values, color=one, lw=1.0, alpha=0.35)
+            axes.plot(steps, smooth(values), color=one, label=role)
+        if len(names) > 1:
+            axes.legend(loc="best", fontsize=8)
         axes.set_title(name)
         axes.set_ylabel(unit)
         axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -230,13 +254,14 @@ def learner(run: RunFiles) -> Figure | None:
 def schedules(run: RunFiles) -> Figure | None:
     """Learning rate, entropy weight, and every world value that was turned."""
     rows: list[tuple[str, F64, str]] = []
-    if run.has("train/lr"):
-        scale = run.column("train/lr_scale") if run.has("train/lr_scale") else 1.0
-        rows.append(
-            ("Learning rate (x 0.001)", 1e3 * run.column("train/lr") * scale, "Adam's step")
-        )
-    if run.has("train/entropy") and np.ptp(_known(run.column("train/entropy"))) > 0:
-        rows.append(("Entropy weight", run.column("train/entropy"), "weight in the loss"))
+    scales = run.by_role("train/lr_scale")
+    for role, name in run.by_role("train/lr").items():
+        scale = run.column(scales[role]) if role in scales else 1.0
+        title = f"Learning rate (x 0.001) {role}".rstrip()
+        rows.append((title, 1e3 * run.column(name) * scale, "Adam's step"))
+    for role, name in run.by_role("train/entropy").items():
+        if np.ptp(_known(run.column(name))) > 0:
+            rows.append((f"Entropy weight {role}".rstrip(), run.column(name), "weight in the loss"))
     for name in sorted({k for line in run.metrics for k in line if k.startswith("world/")}):
         values = run.column(name)
         if name in COUNTED or not np.isfinite(values).any():

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.probes.headlines import Headline, headline_in, words
+from holdfast.probes.headlines import Headline, by_role, headline_in, with_roles, words
 from holdfast.view.numbers import figure, number
 
 PARTS = ("world", "policy", "learn", "probe", "other")
@@ -70,7 +70,16 @@ class Tally:
     @property
     def headline(self) -> Headline:
         """What people look at first in this world."""
-        return headline_in(self.line)
+        probed = [name.removeprefix("probe/") for name in self.line if name.startswith("probe/")]
+        return with_roles(
+            headline_in(self.line), [n for n in probed if f"probe/{n}_low" in self.line]
+        )
+
+    def values(self, signal: str) -> list[tuple[str, float]]:
+        """Return what a signal is now, by role; the role is empty where there is one learner."""
+        names = by_role(signal, self.line)
+        found = [(role, number(self.line[name])) for role, name in names.items()]
+        return [(role, value) for role, value in found if value is not None]
 
     @property
     def elapsed_s(self) -> float:

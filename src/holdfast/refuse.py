@@ -1,0 +1,61 @@
+"""Refuses a run that could not do what its settings ask for, before anything of it is made."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from holdfast.config import Config
+from holdfast.guards import make_guards
+from holdfast.known import Known, check_names
+from holdfast.learn.learner import Learner
+from holdfast.probes.headlines import headline
+from holdfast.probes.rank import parse_rule
+from holdfast.probes.runner import check_probe
+from holdfast.run import load_stages, probe_spec
+from holdfast.selfplay.check import check_guards, check_masking, check_novelty
+from holdfast.selfplay.opponents import LEARN, players
+from holdfast.worlds import OURS, world_type
+
+
+def refuse_unfit(config: Config) -> None:
+    """Raise a `ConfigError` if the run could not do what its settings ask for."""
+    refuse_scripts(config)
+    refuse_probe(config)
+    refuse_names(config)
+    refuse_sides(config)
+    make_guards(config.guards, load_stages(config), config.world.options)
+
+
+def refuse_probe(config: Config) -> None:
+    """Raise a `ConfigError` for a probe that could not be played or ranked."""
+    rule = parse_rule(config.probe.best_by or headline(config.world.name).rule)
+    check_probe(probe_spec(config), config.probe.world, rule)
+
+
+def refuse_scripts(config: Config) -> None:
+    """Raise if a script of the bootstrap guard is one that the world cannot play."""
+    if config.guards.bootstrap.enabled:
+        from holdfast.probes.forward import check_scripts
+
+        check_scripts(config.world.name, config.guards.bootstrap.scripts())
+
+
+def refuse_names(config: Config) -> None:
+    """Raise if a guard names a value or a signal that this run will never have."""
+    kind = world_type(config.world.name)
+    who = players(config.selfplay, kind.game_roles) if config.selfplay.enabled else {}
+    roles = [role for role, player in who.items() if player == LEARN]
+    ours = config.world.name in OURS or not config.selfplay.enabled
+    options = [f.name for f in fields(config.world.options)]
+    known = Known(
+        config.world.name, kind.value_names, options, Learner.value_names, roles if ours else None
+    )
+    check_names(config.guards, known)
+
+
+def refuse_sides(config: Config) -> None:
+    """Raise if settings of self-play contradict each other or could not act."""
+    check_guards(config.selfplay, config.guards)
+    check_masking(config.guards, config.world.options)
+    if config.world.name in OURS:
+        check_novelty(config.selfplay, config.novelty, world_type(config.world.name).game_roles)
