@@ -138,9 +138,4 @@ def _directory(run: str | Path, runs_dir: str | Path) -> RunDirectory:
 
 def _checkpoint(directory: RunDirectory, update: int | None, latest: bool) -> Checkpoint:
     checkpoints = directory.checkpoints()
-    newest = checkpoints.find(update)
-    if update is not None or latest:
-        return newest
-    best = int(newest.manifest().get("best_update", 0))
-    held = {c.update for c in checkpoints.all()}
-    return checkpoints.find(best) if best in held and best > 0 else newest
+    return checkpoints.find(update) if latest or update is not None else checkpoints.best()

@@ -184,6 +184,13 @@ class Checkpoints:
             )
         return chosen[-1]
 
+    def best(self) -> Checkpoint:
+        """Return the checkpoint of the best probe, as the newest one says, or the newest if that is not kept."""
+        newest = self.find(None)
+        update = int(newest.manifest().get("best_update", 0))
+        held = {c.update for c in self.all()}
+        return self.find(update) if update > 0 and update in held else newest
+
     def _retain(self, keep: frozenset[int]) -> None:
         checkpoints = self.all()
         held = {c.update for c in checkpoints[-self.keep_last :]} | keep

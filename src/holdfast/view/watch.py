@@ -78,14 +78,9 @@ def choose_checkpoint(directory: RunDirectory, wish: str) -> Checkpoint:
             f"{directory.name} has no checkpoint yet. Wait for the first one, or let this wait: "
             f"holdfast watch {directory.name} --live"
         )
-    if wish == "latest":
-        return checkpoints.find(None)
-    if wish != "best":
-        return checkpoints.find(int(wish))
-    newest = checkpoints.find(None)
-    best = int(newest.manifest().get("best_update", 0))
-    held = {checkpoint.update for checkpoint in checkpoints.all()}
-    return checkpoints.find(best) if best in held and best > 0 else newest
+    if wish == "best":
+        return checkpoints.best()
+    return checkpoints.find(None if wish == "latest" else int(wish))
 
 
 def set_scene(directory: RunDirectory, config: Config, checkpoint: Checkpoint, wish: Wish) -> Scene:
