@@ -4,6 +4,8 @@ avg_final                                  the highest avg_final
 -ed100                                     the lowest ed100
 min_final>=0.9, ed100<=0.02, avg_final     first those that keep most bounds, then the highest avg_final
 capture_rate, -length_mean                 the second decides where the first is equal
+
+Of probes that are equal by the rule the newest is the best.
 """
 
 from __future__ import annotations

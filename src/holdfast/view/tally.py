@@ -158,6 +158,6 @@ class Tally:
                 if (found := number(line.get(f"probe/{name}"))) is not None
             ),
         )
-        if old is not None and best_update == self.update:
+        if old is not None and best_update == self.update and value != old.best:
             return [f"new best {words(metric)} {figure(value)}"]
         return []
