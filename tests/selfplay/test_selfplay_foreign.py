@@ -114,4 +114,4 @@ def test_console_plots_and_report_show_each_agent(run: Path) -> None:
     assert files.headline.beside == ("return_prey", "return_hunter")
     assert {"return_prey", "return_hunter"} <= {*files.headline.columns}
     assert set(files.by_role("train/entropy_mean")) == {"prey", "hunter"}
-    assert {path.stem for path in make_plots(run)} >= {"learning", "returns", "learner"}
+    assert {path.stem for path in make_plots(run)} >= {"learning", "learner"}

@@ -119,7 +119,9 @@ def test_the_memory_of_a_past_opponent_is_its_own_and_empty_when_an_episode_begi
     n = len(players.slots)
     alone: list[Policy] = []
     for role in ("pursuer", "evader"):
-        alone += [policy_of(players.pools[role].member(i).state) for i in players._who[role]]
+        alone += [
+            policy_of(players.pools[role].member(i).state) for i in players._visitors[role].who
+        ]
     begun = np.ones(n, np.bool_)
     for t, obs in enumerate(looks(12, n)):
         found = players.act(made, obs)
@@ -132,7 +134,7 @@ def test_the_memory_of_a_past_opponent_is_its_own_and_empty_when_an_episode_begi
         for row in np.flatnonzero(begun):
             role = "pursuer" if row < len(players._parts["pursuer"]) else "evader"
             place = int(row) - (0 if role == "pursuer" else len(players._parts["pursuer"]))
-            number = int(players._who[role][place])
+            number = int(players._visitors[role].who[place])
             alone[row] = policy_of(players.pools[role].member(number).state)
 
 
@@ -158,9 +160,9 @@ def test_opponents_begin_anew_in_a_world_of_another_size() -> None:
         players.remember(role, state(1, made, memory="lstm"), 0)
     players.act(made, looks(1, len(players.slots))[0])
     saved = players.state_dict()
-    assert len(saved["pools"]["evader"]["who"]) == len(again._who["evader"])
+    assert len(saved["pools"]["evader"]["who"]) == len(again._visitors["evader"].who)
     again.load_state_dict(saved)
-    assert all(begun.all() for begun in again._begun.values())
+    assert all(one.begun.all() for one in again._visitors.values())
 
 
 def test_a_frozen_policy_with_memory_plays_a_role_and_is_told_where_episodes_begin() -> None:
