@@ -20,7 +20,7 @@ from holdfast.store.checkpoint import Checkpoint
 from holdfast.store.journal import read_lines
 from holdfast.store.weights import SPEC, read_source
 from holdfast.tables import build
-from holdfast.worlds import OURS, make_world, options_type, world_type
+from holdfast.worlds import make_world, options_type, world_type
 from holdfast.worlds.contract import World
 
 
@@ -104,8 +104,7 @@ def players_of(
 ) -> tuple[Policy | RolePolicies, tuple[tuple[str, str], ...]]:
     """Return the policies that play in a run's evaluations, and the roles that scripts play."""
     kind = world_type(config.world.name)
-    known = kind.game_roles if config.world.name in OURS else ()
-    policy = policy_from_checkpoint(checkpoint, known)
+    policy = policy_from_checkpoint(checkpoint, kind.game_roles)
     if not isinstance(policy, RolePolicies):
         return policy, ()
     roles = policy.roles

@@ -44,12 +44,12 @@ def _check_channel(channel: Channel, known: Known) -> None:
     if channel.place == "world":
         _one_of(key, channel.name, "value of this world", known.world_values)
         return
-    if channel.role and known.roles is not None and not known.roles:
-        raise ConfigError(
-            f"{key}: one learner plays all roles here, '{channel.role}' has none of its own. "
-            f"Write: learner.{channel.name}"
-        )
     if channel.role and known.roles is not None:
+        if not known.roles:
+            raise ConfigError(
+                f"{key}: one learner plays all roles here, '{channel.role}' has none of its own. "
+                f"Write: learner.{channel.name}"
+            )
         _one_of(key, channel.role, "role that learns", known.roles)
     _one_of(key, channel.name, "value of a learner", known.learner_values)
 

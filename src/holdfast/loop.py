@@ -294,8 +294,7 @@ class Loop:
                 progress.trained[role] = progress.trained.get(role, 0) + steps
         self.steps = progress.env_steps - before
         name = self.config.world.name
-        roles = self.world.roles[: self.world.slots_per_game]
-        progress.add(gathered.episodes, "world" if ":" in name else name, roles)
+        progress.add(gathered.episodes, "world" if ":" in name else name, self.world.game_roles)
         self.signals.update(self.place())
         self.signals.update(self._starts)
         if self.places is not None:

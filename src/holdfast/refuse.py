@@ -12,9 +12,9 @@ from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import check_probe
 from holdfast.run import load_stages, probe_spec
-from holdfast.selfplay.check import check_guards, check_masking, check_novelty
+from holdfast.selfplay.check import check_sides
 from holdfast.selfplay.opponents import LEARN, players
-from holdfast.worlds import OURS, world_type
+from holdfast.worlds import world_type
 
 
 def refuse_unfit(config: Config) -> None:
@@ -42,20 +42,23 @@ def refuse_scripts(config: Config) -> None:
 
 def refuse_names(config: Config) -> None:
     """Raise if a guard names a value or a signal that this run will never have."""
-    kind = world_type(config.world.name)
-    who = players(config.selfplay, kind.game_roles) if config.selfplay.enabled else {}
-    roles = [role for role, player in who.items() if player == LEARN]
-    ours = config.world.name in OURS or not config.selfplay.enabled
+    kind, learning = world_type(config.world.name), roles_of(config)
+    if not config.selfplay.enabled:
+        learning = ()
+    elif learning is not None:
+        who = players(config.selfplay, learning)
+        learning = tuple(role for role, player in who.items() if player == LEARN)
     options = [f.name for f in fields(config.world.options)]
-    known = Known(
-        config.world.name, kind.value_names, options, Learner.value_names, roles if ours else None
-    )
+    known = Known(config.world.name, kind.value_names, options, Learner.value_names, learning)
     check_names(config.guards, known)
 
 
 def refuse_sides(config: Config) -> None:
     """Raise if settings of self-play contradict each other or could not act."""
-    check_guards(config.selfplay, config.guards)
-    check_masking(config.guards, config.world.options)
-    if config.world.name in OURS:
-        check_novelty(config.selfplay, config.novelty, world_type(config.world.name).game_roles)
+    options, roles = config.world.options, roles_of(config)
+    check_sides(config.selfplay, config.guards, options, config.novelty, roles)
+
+
+def roles_of(config: Config) -> tuple[str, ...] | None:
+    """Return the roles of a game; those of a foreign world are known when it is made."""
+    return world_type(config.world.name).game_roles or None

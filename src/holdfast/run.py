@@ -206,7 +206,7 @@ def build(
     # How many updates a step budget makes depends on the world; the settings of the first phase do not.
     first = make_plan(config, 1).phase(1)
     world = make_world(config.world.name, first.options, record=record.at(first.name))
-    roles = world.roles[: world.slots_per_game]
+    roles = world.game_roles
     cast = Cast(
         config.selfplay,
         world,

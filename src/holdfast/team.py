@@ -20,7 +20,7 @@ from holdfast.learn.roles import RolePolicies
 from holdfast.learn.spec import spec_from
 from holdfast.records import F32, Rollout
 from holdfast.rng import Streams
-from holdfast.selfplay.check import check_guards, check_masking, check_novelty
+from holdfast.selfplay.check import check_sides
 from holdfast.selfplay.opponents import LEARN, players
 from holdfast.state import Stateful
 from holdfast.worlds.contract import World
@@ -174,10 +174,8 @@ def restore(learner: Learner, state: dict[str, Any]) -> None:
 
 def make_team(config: Config, world: World, streams: Streams) -> Team:
     """Return the learners that the config asks for."""
-    roles = world.roles[: world.slots_per_game]
-    check_guards(config.selfplay, config.guards)
-    check_masking(config.guards, config.world.options)
-    check_novelty(config.selfplay, config.novelty, roles)
+    roles = world.game_roles
+    check_sides(config.selfplay, config.guards, config.world.options, config.novelty, roles)
     spec = spec_from(
         config.learner,
         world.single_observation_space,

@@ -18,7 +18,7 @@ from holdfast.guards.health import PlateauConfig
 from holdfast.guards.progress import ProgressConfig, ProgressGuard
 from holdfast.guards.tails import TailLedger, TailsConfig
 from holdfast.known import Known, check_names
-from holdfast.refuse import refuse_names
+from holdfast.refuse import refuse_names, refuse_unfit
 
 VALUES = ("reward_progress", "reward_death")
 MARIO = Known("mario", VALUES, VALUES, ("lr_scale", "entropy"), ())
@@ -70,6 +70,18 @@ def test_a_plateau_of_a_signal_that_never_comes_is_refused() -> None:
     wrong = GuardsConfig(plateau=PlateauConfig(signal="pobe/clear_rate"))
     with pytest.raises(ConfigError, match=r"guards\.plateau\.signal.*no signal of this run"):
         check_names(wrong, MARIO)
+
+
+def test_the_role_of_a_world_with_one_role_is_known() -> None:
+    settings = [
+        ("selfplay.enabled", True),
+        ("selfplay.novelty_roles", ["fish"]),
+        ("novelty.weight", 0.1),
+        ("guards.adaptive.enabled", True),
+        ("guards.adaptive.channels", "learner.fish.entropy:0.1..0.2@0.1"),
+        ("guards.adaptive.signal", "shoal/survival"),
+    ]
+    refuse_unfit(resolve("shoal", settings))
 
 
 def test_roles_that_only_the_world_knows_are_not_refused() -> None:

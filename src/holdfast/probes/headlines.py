@@ -160,9 +160,14 @@ def headline(world: str) -> Headline:
     return HEADLINES.get(world, ANY)
 
 
+def role_returns(names: Iterable[str]) -> tuple[str, ...]:
+    """Return which of these metrics are a role's own return."""
+    return tuple(name for name in names if name.startswith(RETURN_OF) and name not in RETURNS)
+
+
 def with_roles(main: Headline, measured: Iterable[str]) -> Headline:
     """Return the main figures with each role's return, if these metrics have them and the world no figures of its own."""
-    own = tuple(name for name in measured if name.startswith(RETURN_OF) and name not in RETURNS)
+    own = role_returns(measured)
     if main is not ANY or not own:
         return main
     columns = (main.metric, *own, *main.columns[1:])

@@ -95,7 +95,7 @@ def run_probe(
         world.close()
     returns = [float(e.returns.mean()) for e in episodes]
     lengths = [float(e.steps) for e in episodes]
-    of_roles = returns_of(world.roles[: world.slots_per_game], episodes)
+    of_roles = returns_of(world.game_roles, episodes)
     metrics = {
         **{name: float(np.mean(values)) for name, values in of_roles.items()},
         "return_mean": float(np.mean(returns)),

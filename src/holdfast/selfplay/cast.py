@@ -49,7 +49,7 @@ class Cast:
     ) -> None:
         """Lay out the games; `scripts` and `frozen` give the players of roles that do not learn."""
         self.config, self.streams = config, streams
-        self.roles = tuple(world.roles[: world.slots_per_game])
+        self.roles = world.game_roles
         self.scripts = dict(scripts)
         self._frozen = {role: dict(state) for role, state in frozen.items()}
         for role, state in frozen.items():

@@ -12,6 +12,20 @@ from holdfast.selfplay.opponents import LEARN
 from holdfast.selfplay.options import SelfPlayConfig
 
 
+def check_sides(
+    selfplay: SelfPlayConfig,
+    guards: GuardsConfig,
+    options: Any,
+    novelty: NoveltyConfig,
+    roles: Sequence[str] | None,
+) -> None:
+    """Raise if settings of self-play contradict each other or could not act; `roles` are None while nobody knows them."""
+    check_guards(selfplay, guards)
+    check_masking(guards, options)
+    if roles is not None:
+        check_novelty(selfplay, novelty, roles)
+
+
 def check_guards(selfplay: SelfPlayConfig, guards: GuardsConfig) -> None:
     """Raise if a guard that decides which side learns has no sides, or if there are two of them."""
     for name in ("protocol", "balance"):

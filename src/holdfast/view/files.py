@@ -40,6 +40,11 @@ class RunFiles:
         return list(_lines(self.path / "metrics.jsonl"))
 
     @cached_property
+    def signals(self) -> tuple[str, ...]:
+        """Names of all signals that were ever recorded, in the order of their first line."""
+        return tuple(dict.fromkeys(name for line in self.metrics for name in line))
+
+    @cached_property
     def evals(self) -> list[Line]:
         """One line a probe."""
         return [e for e in _lines(self.path / "evals.jsonl") if isinstance(e.get("metrics"), dict)]
@@ -127,7 +132,7 @@ class RunFiles:
 
     def by_role(self, signal: str) -> dict[str, str]:
         """Return the names that a signal has: its own, or those of each role that has a learner."""
-        return by_role(signal, dict.fromkeys(name for line in self.metrics for name in line))
+        return by_role(signal, self.signals)
 
     def column(self, name: str) -> F64:
         """Return a signal over all updates `[U]`, NaN where it is missing."""

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from holdfast.probes.headlines import ANY, with_roles, words
+from holdfast.probes.headlines import ANY, role_returns, words
 from holdfast.records import F64
 from holdfast.view.files import RunFiles
 from holdfast.view.style import (
@@ -184,10 +184,10 @@ def returns(run: RunFiles) -> Figure | None:
     if not run.has("episode/return_mean"):
         return None
     steps = run.column("env_steps")
-    signals = dict.fromkeys(name for line in run.metrics for name in line)
-    of_roles = with_roles(ANY, [n.removeprefix("episode/") for n in signals if "episode/" in n])
+    first = "episode/"
+    of_roles = role_returns(n.removeprefix(first) for n in run.signals if n.startswith(first))
     wanted = (
-        *((f"episode/{n}", n, words(n).capitalize(), "of an episode") for n in of_roles.beside),
+        *((f"episode/{n}", n, words(n).capitalize(), "of an episode") for n in of_roles),
         ("episode/return_mean", "return_mean", "Return of an episode", "mean over slots"),
         ("episode/length_steps", "length_mean", "Length of an episode", "steps"),
     )
@@ -262,7 +262,7 @@ def schedules(run: RunFiles) -> Figure | None:
     for role, name in run.by_role("train/entropy").items():
         if np.ptp(_known(run.column(name))) > 0:
             rows.append((f"Entropy weight {role}".rstrip(), run.column(name), "weight in the loss"))
-    for name in sorted({k for line in run.metrics for k in line if k.startswith("world/")}):
+    for name in sorted(name for name in run.signals if name.startswith("world/")):
         values = run.column(name)
         if name in COUNTED or not np.isfinite(values).any():
             continue

@@ -70,10 +70,7 @@ class Tally:
     @property
     def headline(self) -> Headline:
         """What people look at first in this world."""
-        probed = [name.removeprefix("probe/") for name in self.line if name.startswith("probe/")]
-        return with_roles(
-            headline_in(self.line), [n for n in probed if f"probe/{n}_low" in self.line]
-        )
+        return headline_in(self.line)
 
     def values(self, signal: str) -> list[tuple[str, float]]:
         """Return what a signal is now, by role; the role is empty where there is one learner."""
@@ -133,7 +130,10 @@ class Tally:
         return told
 
     def _read_probe(self, line: dict[str, Any]) -> list[str]:
-        main = self.headline
+        # Beside each metric stand the ends of its interval, which are no metrics.
+        ends = [name for name in line if name.startswith("probe/") and name.endswith("_low")]
+        measured = [name.removeprefix("probe/").removesuffix("_low") for name in ends]
+        main = with_roles(self.headline, measured)
         metric = str(line.get("best_by") or main.metric)
         value = number(line.get(f"probe/{metric}"))
         if value is None:

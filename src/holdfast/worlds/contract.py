@@ -51,8 +51,8 @@ class World(VectorEnv[Array, Array, Array]):
     """The frozen options that the world was made with."""
     value_names: tuple[str, ...] = ()
     """What `set_value` may turn while the world runs."""
-    game_roles: tuple[str, ...] = ("player",)
-    """Roles of the slots of one game, where these differ."""
+    game_roles: tuple[str, ...] = ()
+    """Roles of the slots of one game; of the class, each role once, or nothing where only a world that is made knows them."""
     scripts: tuple[str, ...] = ()
     """Names of policies that the world plays by itself: opponents and baselines."""
 
@@ -68,7 +68,8 @@ class World(VectorEnv[Array, Array, Array]):
         """Set the counts and spaces; `roles` names the slots of one game."""
         self.games = games
         self.slots_per_game = slots_per_game
-        self.roles = tuple(roles) * games
+        self.game_roles = tuple(roles)
+        self.roles = self.game_roles * games
         self.num_envs = games * slots_per_game
         self.single_observation_space = observation_space
         self.single_action_space = action_space

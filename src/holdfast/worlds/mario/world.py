@@ -45,6 +45,7 @@ class MarioWorld(World):
     """A batch of consoles that play Super Mario Bros."""
 
     value_names = (*REWARDS, *_LIMITS, *_STAGING)
+    game_roles = ("mario",)
 
     def __init__(self, options: MarioOptions | None = None, *, seed: int | None = None) -> None:
         """Boot the stages and begin the first episodes from `seed` (from the system without one)."""
@@ -54,7 +55,7 @@ class MarioWorld(World):
         super().__init__(
             games=o.games,
             slots_per_game=1,
-            roles=("mario",),
+            roles=self.game_roles,
             observation_space=gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
             if pixels
             else gym.spaces.Box(-np.inf, np.inf, (tiles.SIZE,), np.float32),

@@ -68,7 +68,7 @@ class PursuitWorld(World):
         super().__init__(
             games=options.games,
             slots_per_game=2,
-            roles=ROLES,
+            roles=self.game_roles,
             observation_space=gym.spaces.Box(-np.inf, np.inf, (size,), np.float32),
             action_space=gym.spaces.Box(
                 np.array(low[first:], np.float32), np.array(high[first:], np.float32)

@@ -56,6 +56,7 @@ _NO_REWARDS: F64 = np.empty(0)
 class ShoalWorld(World):
     """A batch of shoals in compiled code."""
 
+    game_roles = ("fish",)
     value_names = (
         "density_penalty",
         "density_target",
@@ -75,7 +76,7 @@ class ShoalWorld(World):
         super().__init__(
             games=o.games,
             slots_per_game=o.fish,
-            roles=("fish",) * o.fish,
+            roles=self.game_roles * o.fish,
             observation_space=gym.spaces.Box(-np.inf, np.inf, (o.observation_size,), np.float32),
             action_space=gym.spaces.Discrete(5),
         )
