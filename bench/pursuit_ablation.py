@@ -1,4 +1,4 @@
-"""The ablation table of docs/pursuit.md: what each countermeasure is worth on best.toml's setting.
+"""The ablation table of docs/pursuit.md: what each countermeasure is worth in best.toml's game.
 
     python bench/pursuit_ablation.py                       # three seeds of every variant, two runs at a time
     python bench/pursuit_ablation.py --only full "no levels"   # some variants; the table holds what there is
@@ -38,27 +38,32 @@ MEASURE_SEED = 20_260_104
 LEVELS = (
     "kind=smooth rule=capture capture-above=0.5 start=5 end=15 increment=2 diagonal=28.28 regress-escape=0"
 ).split()
+STEADY = ["--selfplay.history=0.3", "--selfplay.tremble=0"]
+"""What all variants begin with: fewer past opponents than best.toml has, and steady hands."""
 TURNS = [
+    *STEADY,
     "--guards.balance.enabled=false",
     "--guards.protocol.enabled=true",
     "--guards.protocol.phase-steps=250000",
     *(f"--guards.protocol.curriculum.{level}" for level in LEVELS),
 ]
 AT_ONCE: dict[str, list[str]] = {
-    "full": [],
-    "no past opponents": ["--selfplay.history=0"],
-    "no balance": [
-        "--guards.balance.low=0",
-        "--guards.balance.high=1",
-        "--guards.balance.max-rollbacks=0",
-    ],
-    "no levels": ["--guards.balance.curriculum.kind=none"],
-    "newest four past opponents (fifo)": ["--selfplay.pool=fifo", "--selfplay.pool-size=4"],
-    "past opponents that win (pfsp)": ["--selfplay.pool=pfsp"],
-    "more past opponents for who learns alone": ["--guards.balance.past=0.5"],
-    "with EWC": ["--guards.balance.protect=1000"],
-    "with novelty": ["--novelty.weight=0.1", "--selfplay.novelty-roles=evader"],
-    "with dampening": ["--guards.dampen.enabled=true"],
+    name: [*STEADY, *words.split()]
+    for name, words in {
+        "full": "",
+        "no past opponents": "--selfplay.history=0",
+        "no balance": (
+            "--guards.balance.low=0 --guards.balance.high=1 --guards.balance.max-rollbacks=0"
+        ),
+        "no levels": "--guards.balance.curriculum.kind=none",
+        "newest four past opponents (fifo)": "--selfplay.pool=fifo --selfplay.pool-size=4",
+        "past opponents that win (pfsp)": "--selfplay.pool=pfsp",
+        "more past opponents for who learns alone": "--guards.balance.past=0.5",
+        "past opponents with trembling hands": "--selfplay.tremble=0.15",
+        "with EWC": "--guards.balance.protect=1000",
+        "with novelty": "--novelty.weight=0.1 --selfplay.novelty-roles=evader",
+        "with dampening": "--guards.dampen.enabled=true",
+    }.items()
 }
 BY_TURNS: dict[str, list[str]] = {
     name: [*TURNS, *words.split()]

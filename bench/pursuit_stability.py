@@ -6,7 +6,8 @@
 
 A seed passes when it stands at the full level, no evaluation after the first million steps left [0.10, 0.90], and
 its exploitability is at most 0.15. What was exploited before is not exploited again; an interrupted best response
-goes on where it stood.
+goes on where it stood. A response may miss what the response to another seed finds, so every side also meets the responses
+of all seeds; the strongest of them is chosen on games of its own.
 """
 
 from __future__ import annotations
@@ -14,20 +15,29 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from many_runs import holdfast, insert, side_by_side
 
+from holdfast.learn.policy import Policy
+from holdfast.learn.restore import learner_states, policy_of
 from holdfast.run import RunDirectory
-from holdfast.selfplay.records import Verdict, read
+from holdfast.selfplay.crossplay import crossplay
+from holdfast.selfplay.duel import duel
+from holdfast.selfplay.records import Rate, Verdict, read
 from holdfast.selfplay.verdict import COHORTS, cohort
 from holdfast.study.child import Followed
+from holdfast.study.exploit import played_options
 from holdfast.study.pursuit import full_level, stability_row
+from holdfast.worlds.pursuit.layout import ROLES
 
 AFTER = 1_000_000
+CHOOSING = 400
+"""Games of each pair among which the strongest response of all seeds is chosen."""
 LIMIT = 0.15
 Record = dict[str, Any]
 
@@ -50,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if path not in done:
             print(f"{path.name} is {RunDirectory(path).state()}: left out", file=sys.stderr)
     jobs = [(p.name, partial(measure, p, args.steps, args.games, args.after)) for p in done]
-    text = table(side_by_side(jobs, args.jobs), args.steps, args.games)
+    rows = side_by_side(jobs, args.jobs)
+    text = table(rows, meet_all(done, args.games), args.steps, args.games)
     print(text)
     if args.out:
         insert(Path(args.out), text, "stability")
@@ -74,6 +85,7 @@ def measure(path: Path, steps: int, games: int, after: int) -> Record:
     passed = bool(full) and row["inside"] == 1.0
     return {
         **row,
+        "run": path.name,
         "seed": directory.config().run.seed,
         "env_steps": measured["env_steps"],
         "full_level": full,
@@ -83,10 +95,51 @@ def measure(path: Path, steps: int, games: int, after: int) -> Record:
     }
 
 
-def table(rows: Sequence[Record], steps: int, games: int) -> str:
+def meet_all(paths: Sequence[Path], games: int) -> dict[str, tuple[Rate, Rate]]:
+    """Return by run SR_P of its pursuer, and against its evader, when the strongest response to any seed plays."""
+    config = RunDirectory(paths[0]).config()
+    options, sampled = played_options(config, {}), () if config.probe.deterministic else ROLES
+    own = {role: {path.name: newest(path, role) for path in paths} for role in ROLES}
+    responses = {
+        role: {
+            path.name: newest(next((path / "exploit").glob(f"{role}-u*")), role) for path in paths
+        }
+        for role in ROLES
+    }
+    chase, flee = ((own["pursuer"], responses["evader"]), (responses["pursuer"], own["evader"]))
+    low = crossplay(*chase, options, CHOOSING, 1, sampled, partial(say, "pursuers"))
+    high = crossplay(*flee, options, CHOOSING, 1, sampled, partial(say, "evaders"))
+    caught, catching = np.array(low.captures), np.array(high.captures)
+    found = {}
+    for i, path in enumerate(paths):
+        evader = responses["evader"][paths[int(caught[i].argmin())].name]
+        pursuer = responses["pursuer"][paths[int(catching[:, i].argmax())].name]
+        found[path.name] = (
+            duel(own["pursuer"][path.name], evader, options, games, 2, sampled).rate,
+            duel(pursuer, own["evader"][path.name], options, games, 2, sampled).rate,
+        )
+    return found
+
+
+def newest(path: Path, role: str) -> Policy:
+    """Return the policy of a role at the end of a run."""
+    directory = RunDirectory(path)
+    return policy_of(learner_states(directory.checkpoints(directory.config()).find(None))[role])
+
+
+def say(whose: str, done: int, of: int) -> None:
+    """Say how many pairs of a run's side and a response have played."""
+    if done == of or done % 16 == 0:
+        print(f"{whose} against the responses of all seeds: {done} of {of}", file=sys.stderr)
+
+
+def table(
+    rows: Sequence[Record], met: Mapping[str, tuple[Rate, Rate]], steps: int, games: int
+) -> str:
     """Return the Markdown table and what it comes to."""
     heads = ["seed", "steps", "full level", "SR_P, lowest and highest", "evaluations inside"]
     heads += ["the pair", "value interval", "exploitability", "verdict", "passes"]
+    heads += ["interval with the responses of all seeds"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for row in sorted(rows, key=lambda row: int(row["seed"])):
         one = row["measured"]
@@ -104,6 +157,7 @@ def table(rows: Sequence[Record], steps: int, games: int) -> str:
             rate(one["exploitability"]),
             row["verdict"]["level"],
             "yes" if row["passed"] else "no",
+            " to ".join(f"{one.value:.3f}" for one in met[row["run"]]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     verdicts = [found for row in rows if (found := read(Verdict, row["verdict"])) is not None]

@@ -46,7 +46,7 @@ def test_every_variant_differs_from_its_base_as_its_name_says(bench: Any) -> Non
 
 def test_the_two_bases_differ_in_who_learns_when_alone(bench: Any) -> None:
     ablation = bench("pursuit_ablation")
-    at_once = resolve(str(ablation.CONFIG))
+    at_once = resolve(str(ablation.CONFIG), overrides(ablation.VARIANTS["full"]))
     turns = resolve(str(ablation.CONFIG), overrides(ablation.VARIANTS["turns"]))
     assert at_once.guards.balance.enabled and not at_once.guards.protocol.enabled
     assert turns.guards.protocol.enabled and not turns.guards.balance.enabled

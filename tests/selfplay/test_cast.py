@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,34 @@ def test_the_players_come_back_from_a_checkpoint() -> None:
     obs = np.random.default_rng(3).normal(0, 1, (len(players.slots), 14)).astype(np.float32)
     players.streams, again.streams = Streams(9), Streams(9)
     np.testing.assert_array_equal(players.act(made, obs), again.act(made, obs))
+
+
+def test_only_past_opponents_tremble() -> None:
+    made, steady = cast(history=0.5)
+    _, shaky = cast(history=0.5, tremble=0.9, tremble_steps=50.0)
+    obs = np.zeros((len(steady.slots), 14), np.float32)
+    rows: Array = np.zeros((made.num_envs, 14), np.float32)
+    differ, guests = [], []
+    for players in (steady, shaky):
+        for role in ("pursuer", "evader"):
+            players.remember(role, state(1, made), 0)
+        players.mix("evader", 0.9)
+        players.ended([ended(g, 0.0) for g in range(8)])
+    for _ in range(40):
+        acts = [players.act(made, obs) for players in (steady, shaky)]
+        differ.append(np.abs(acts[0] - acts[1]).max())
+        overruled = []
+        for players in (steady, shaky):
+            actions: Array = np.full((made.num_envs, 2), 7.0, np.float32)
+            players.overrule(made, rows, actions)
+            overruled.append(actions)
+        guests.append(overruled[1])
+    assert max(differ) > 0.5
+    # Where no guest sits the learners' actions are left alone, and a guest that slips holds what it does.
+    assert all((g[guests[0] == 7.0] == 7.0).all() for g in guests)
+    taken = np.flatnonzero(guests[0][:, 0] != 7.0)
+    held = [np.array_equal(a[taken], b[taken]) for a, b in itertools.pairwise(guests)]
+    assert any(held)
 
 
 def test_a_script_plays_a_role_in_every_game() -> None:

@@ -251,7 +251,12 @@ past = 0.8
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mixed")
     path = write(folder, PAST)
-    settings = {"probe__every": 2, "updates": 16, "run__checkpoint_every": 1}
+    settings = {
+        "probe__every": 2,
+        "updates": 16,
+        "run__checkpoint_every": 1,
+        "selfplay__tremble": 0.3,
+    }
     holdfast.train(str(path), runs_dir=folder, run="whole", say=lambda text: None, **settings)
     return folder
 

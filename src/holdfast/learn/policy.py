@@ -136,6 +136,14 @@ def choose(
     return to_box(spec, np.tanh(head) if squashed else head)
 
 
+def random_actions(spec: NetSpec, count: int, rng: np.random.Generator) -> Array:
+    """Return so many of the world's actions, each as likely as any other."""
+    if spec.continuous:
+        return to_box(spec, rng.uniform(-1.0, 1.0, (count, len(spec.low))).astype(np.float32))
+    picks = rng.integers(0, spec.nvec, (count, len(spec.nvec)))
+    return picks[:, 0] if spec.action == "discrete" else picks
+
+
 def to_box(spec: NetSpec, actions: Array) -> Array:
     """Return network actions clipped to [-1, 1] and stretched to the bounds of the action space."""
     low, high = np.asarray(spec.low, np.float32), np.asarray(spec.high, np.float32)

@@ -9,9 +9,9 @@ With two learners and `history` above 0 the games fall into three parts, which s
 In the games of both learners a past opponent can be a *guest* for an episode: `mix` says in which share of them one takes
 the seat of a role. The learner of that seat learns nothing from it.
 
-A past opponent is drawn when an episode begins and plays it to its end; scripts and frozen policies play a role in
-every game. What a player remembers of its episode belongs to its seat, is saved with the run, and is empty when the next
-episode begins.
+A past opponent is drawn when an episode begins and plays it to its end, with hands that tremble if the settings say so;
+scripts and frozen policies play a role in every game. What a player remembers of its episode belongs to its seat, is saved
+with the run, and is empty when the next episode begins.
 """
 
 from __future__ import annotations
@@ -94,8 +94,9 @@ class Cast:
         given = {r: own[r] for r in own if r not in self._learning}
         self._parts = {**given, **{r: past[r] for r in self.pools}}
         self.slots = np.concatenate([none, *self._parts.values()])
+        tremble = (self.config.tremble, self.config.tremble_steps)
         self._visitors = {
-            role: Visitors(slots, 0 if role in self._fixed else NOBODY)
+            role: Visitors(slots, 0) if role in self._fixed else Visitors(slots, NOBODY, tremble)
             for role, slots in self._parts.items()
             if role not in self.scripts
         }
@@ -103,7 +104,9 @@ class Cast:
         self._lineups.clear()
         if self.pools:
             shared = slots[: world.games - 2 * part]
-            self._guests = {r: Visitors(shared[:, k]) for k, r in enumerate(self.roles)}
+            self._guests = {
+                r: Visitors(shared[:, k], NOBODY, tremble) for k, r in enumerate(self.roles)
+            }
         for role, pool in self.pools.items():
             if pool.members:
                 self._draw(role, np.arange(len(past[role])))

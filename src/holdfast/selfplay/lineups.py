@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import ConfigError
+from holdfast.learn.policy import random_actions
 from holdfast.learn.restore import policy_of
 from holdfast.learn.spec import NetSpec
 from holdfast.records import F32, Array, Bools
@@ -67,6 +68,7 @@ class Lineups:
         self._group = np.array([kinds.index(spec) for spec in specs], np.int64)
         self._place = np.zeros(len(specs), np.int64)
         self._lineups: list[Lineup | NetLineup] = []
+        self._spec = specs[0]
         for k, spec in enumerate(kinds):
             of_kind = np.flatnonzero(self._group == k)
             self._place[of_kind] = np.arange(len(of_kind))
@@ -95,6 +97,10 @@ class Lineups:
             found[rows] = actions
         assert found is not None
         return found
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """Return random actions of the world that all of them play."""
+        return random_actions(self._spec, count, rng)
 
     def _play(
         self, group: int, obs: Array, who: Who, memory: F32, begun: Bools, rng: Draws

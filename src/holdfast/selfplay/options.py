@@ -43,6 +43,10 @@ class SelfPlayConfig:
     """Share of the draws of `pfsp` that are even whatever the records say."""
     pool_seed: Annotated[int, Meta(ge=0)] = 0
     """Decides which offers a full pool takes (reservoir, pfsp)."""
+    tremble: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """Share of the steps in which past opponents hold a random action; learners then meet what no learner plays."""
+    tremble_steps: Annotated[float, Meta(ge=1)] = 40.0
+    """Steps that such an action is held, in the mean."""
     pairs: Annotated[int, Meta(ge=1)] = 12
     """Newest consistent pairs of learners kept for going back to; milestones are kept beside them, all of them."""
     novelty_roles: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from holdfast.records import F32, Array, Bools, Episode
 from holdfast.selfplay.lineups import Lineups
+from holdfast.selfplay.tremble import Tremble
 
 Slots = npt.NDArray[np.int64]
 NOBODY = -1
@@ -18,12 +19,18 @@ NOBODY = -1
 class Visitors:
     """Places for frozen players, one a slot; `who` says which player has a place, or NOBODY."""
 
-    def __init__(self, slots: Slots, who: int = NOBODY) -> None:
-        """Give every place to one player, or to nobody; all begin an episode."""
+    def __init__(
+        self, slots: Slots, who: int = NOBODY, tremble: tuple[float, float] = (0.0, 1.0)
+    ) -> None:
+        """Give every place to one player, or to nobody; all begin an episode.
+
+        `tremble` is the share of steps in which they hold a random action, and for how many steps.
+        """
         self.slots = slots
         self.who: Slots = np.full(len(slots), who, np.int64)
         self.memory: F32 = np.zeros((len(slots), 0), np.float32)
         self.begun: Bools = np.ones(len(slots), np.bool_)
+        self.tremble = Tremble(len(slots), *tremble) if tremble[0] > 0 else None
 
     @property
     def players(self) -> set[int]:
@@ -48,6 +55,8 @@ class Visitors:
         who = np.searchsorted(np.asarray(ids), self.who[at])
         actions = lineups.act(obs, who, memory, self.begun[at], rng)
         self.memory[at] = memory
+        if self.tremble is not None:
+            self.tremble.shake(actions, at, self.begun[at], lineups.draw, rng)
         self.begun[at] = False
         return actions
 
@@ -59,8 +68,9 @@ class Visitors:
         return found
 
     def memories(self) -> dict[str, Any]:
-        """Return what the players remember, and where an episode begins."""
-        return {"memory": self.memory.copy(), "begun": self.begun.copy()}
+        """Return what the players remember, where an episode begins, and whose hands tremble."""
+        found = {"memory": self.memory.copy(), "begun": self.begun.copy()}
+        return found if self.tremble is None else {**found, "tremble": self.tremble.state_dict()}
 
     def remember(self, memories: Mapping[str, Any] | None) -> None:
         """Remember what `memories` returned; with None, new episodes begin in all places."""
@@ -68,3 +78,5 @@ class Visitors:
         if memories is not None:
             self.begun[:] = memories["begun"]
             self.memory = np.array(memories["memory"], np.float32)
+            if self.tremble is not None and "tremble" in memories:
+                self.tremble.load_state_dict(memories["tremble"])
