@@ -51,15 +51,16 @@ def evaluate(
     seed: int | None = None,
     update: int | None = None,
     latest: bool = False,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> EvalReport:
     """Evaluate a checkpoint (the best one by default) and return the report with intervals.
 
-    Played like the run's own probes, with the world values that guards had turned by then, unless a `protocol` is named.
+    Played like the run's own probes, with the world values that guards had turned by then, unless a `protocol` is named;
+    `deterministic` takes the best actions, or samples them.
     `progress` is told after every step how many episodes of how many are over.
     """
-    directory = _directory(run, runs_dir)
+    directory = directory_of(run, runs_dir)
     checkpoint = _checkpoint(directory, update, latest)
     config = directory.config()
     if episodes is not None and episodes < 1:
@@ -69,7 +70,7 @@ def evaluate(
         seeds=draw_seeds(
             config.probe.seed if seed is None else seed, episodes or config.probe.episodes
         ),
-        deterministic=deterministic,
+        deterministic=config.probe.deterministic if deterministic is None else deterministic,
         protocol=config.probe.protocol if protocol is None else protocol,
         values=values_at(read_lines(directory.path / "evals.jsonl"), checkpoint),
     )
@@ -89,7 +90,7 @@ def load_policy(
     """Return the frozen policy of a run's best checkpoint (or of `update`, or the newest), or of an exported directory."""
     if (Path(run) / SPEC).is_file():
         return policy_of_weights(Path(run))
-    directory = _directory(run, runs_dir)
+    directory = directory_of(run, runs_dir)
     return players_of(directory, directory.config(), _checkpoint(directory, update, latest))[0]
 
 
@@ -128,7 +129,8 @@ def values_at(
     return tuple(sorted((str(name), float(value)) for name, value in values.items()))
 
 
-def _directory(run: str | Path, runs_dir: str | Path) -> RunDirectory:
+def directory_of(run: str | Path, runs_dir: str | Path) -> RunDirectory:
+    """Return the directory of a run by its name, or by its path."""
     path = Path(run)
     if (path / "run.toml").is_file():
         return RunDirectory(path)

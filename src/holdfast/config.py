@@ -52,6 +52,7 @@ SECTIONS = (
 SHORT = {"run": "run.name", "learner": "learner.kind", "threads": "learner.threads"}
 CHANGEABLE = {
     "run.updates",
+    "run.env_steps",
     "run.max_minutes",
     "run.keep_last",
     "run.keep_every",
@@ -71,6 +72,8 @@ CHANGEABLE = {
     "heartbeat.resources",
 }
 """What may differ when a run is resumed."""
+SAME_KINDS = {"auto", "fused", "torch"}
+"""Kinds of learners that go on with each other's checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class RunConfig:
     init_scope: Literal["all", "policy", "trunk"] = "all"
     """What is taken from `init_from`: everything, the policy without the value, or the hidden layers."""
     init_mode: Literal["strict", "shape"] = "strict"
-    """`strict` refuses parameters that do not fit, `shape` takes those that do and says which."""
+    """`strict` refuses parameters that do not fit, `shape` takes those that do and says which, if they are 95 % or more."""
     min_sps: Annotated[float, Meta(ge=0)] = 0.0
     """Refuse to begin when a two-second estimate gives fewer env steps a second; 0 never refuses."""
     prewarm: Literal["none", "once", "per-stage"] = "none"
@@ -199,9 +202,8 @@ def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
         merged["run"].pop("env_steps", None)
     options = options_type(name)
     for key, value in overrides:
+        set_length(merged, key)
         place(merged, key, value, options)
-        if key.removeprefix("run.") == "updates":
-            merged["run"].pop("env_steps", None)
     anchored(merged, Path.cwd())
     typed = {key.removeprefix("run.").replace("-", "_") for key, _ in overrides}
     if not LENGTHS & typed and (
@@ -209,6 +211,12 @@ def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
     ):
         length_of_phases(merged)
     return from_tables(merged)
+
+
+def set_length(tables: Tables, key: str) -> None:
+    """Let a number of updates take the place of a number of steps."""
+    if key.removeprefix("run.") == "updates":
+        tables.get("run", {}).pop("env_steps", None)
 
 
 def length_of_phases(tables: Tables) -> None:
@@ -371,19 +379,21 @@ def differences(old: Config, new: Config) -> list[str]:
 
 
 def with_changes(config: Config, overrides: Sequence[tuple[str, Any]]) -> Config:
-    """Return the config of a resumed run; only `CHANGEABLE` settings may differ."""
+    """Return the config of a resumed run; only `CHANGEABLE` settings may differ, and the kind of a PPO learner."""
     tables = tomllib.loads(to_toml(config))
     for key, value in overrides:
+        set_length(tables, key)
         place(tables, key, value, type(config.world.options))
     changed = from_tables(tables)
-    refused = [
-        line for line in differences(config, changed) if line.split(":")[0] not in CHANGEABLE
-    ]
+    may = set(CHANGEABLE)
+    if {config.learner.kind, changed.learner.kind} <= SAME_KINDS:
+        may.add("learner.kind")
+    refused = [line for line in differences(config, changed) if line.split(":")[0] not in may]
     if refused:
         raise ConfigError(
             "These settings cannot change when a run is resumed:\n  "
             + "\n  ".join(refused)
-            + f"\nWhat may change: {', '.join(sorted(CHANGEABLE))}. "
+            + f"\nWhat may change: {', '.join(sorted(may))}. "
             "For the rest, start a new run with 'holdfast train'."
         )
     return changed

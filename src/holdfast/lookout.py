@@ -103,7 +103,7 @@ class Lookout:
             loop.since,
             loop.progress.update,
             loop.progress.env_steps,
-            getattr(loop.world, "steps_made", 0),
+            loop.probe_steps + getattr(loop.world, "steps_made", 0),
         )
 
     def facts(self, glance: Glance) -> dict[str, Any]:

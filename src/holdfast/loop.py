@@ -77,6 +77,7 @@ class Loop:
         self.signals: dict[str, Any] = {}
         self.stopped_by: Decision | None = None
         self.doing = "begin"
+        self.probe_steps = 0
         self.since = time.monotonic()
         self.steps = 0
         """Steps that the last update has learned from."""
@@ -171,6 +172,10 @@ class Loop:
     def now(self, doing: str) -> None:
         """Say what the loop does from now on; a watcher in another thread reads it."""
         self.doing, self.since = doing, time.monotonic()
+
+    def moved(self, done: int, of: int) -> None:
+        """Count a step of a probe, for the watcher."""
+        self.probe_steps += 1
 
     @property
     def over(self) -> bool:

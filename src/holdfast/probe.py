@@ -27,7 +27,7 @@ def probe(loop: Loop) -> None:
     began = time.perf_counter()
     spec, policy = coming(loop), loop.cast.complete(loop.team.policy())
     aside = loop.events.aside("probe")
-    report = run_probe(spec, policy, progress.update, progress.env_steps, record=aside)
+    report = run_probe(spec, policy, progress.update, progress.env_steps, loop.moved, aside)
     report = paired(report, progress.last_probe)
     progress.last_probe, progress.probes = kept(report), progress.probes + 1
     recorder.report(report)

@@ -28,6 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from holdfast.commands import to_type
 from holdfast.config import (
     Config,
     differences,
@@ -88,10 +89,10 @@ class RunDirectory:
     def create(cls, runs_dir: Path, config: Config) -> RunDirectory:
         """Make the directory of a new run and store its config."""
         path = runs_dir / checked_name(config.run.name)
-        if path.exists() and any(path.iterdir()):
+        if path.is_dir() and any(path.iterdir()):
             raise ConfigError(
                 f"The run '{path.name}' exists already in {runs_dir}. "
-                f"Type: holdfast resume {path.name}, or choose another name with --run."
+                f"Type: {to_type('resume', path)}, or choose another name with --run."
             )
         with storage_errors(path):
             path.mkdir(parents=True, exist_ok=True)

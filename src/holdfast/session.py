@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from holdfast.commands import to_type
 from holdfast.config import Config, to_toml
 from holdfast.errors import EnvironmentFault, GuardStop, HoldfastError, StorageError
 from holdfast.ladder import EVENT, Rung, climb_down, out_of_memory, refitted, same_size
@@ -28,11 +29,11 @@ from holdfast.lookout import Lookout
 from holdfast.loop import Loop, make_plan
 from holdfast.pace import Pace, Say, Show
 from holdfast.signals import Listener
-from holdfast.store.checkpoint import Checkpoint, Checkpoints
+from holdfast.store.checkpoint import LATEST, Checkpoint, Checkpoints
 from holdfast.store.files import write_atomic
 from holdfast.store.heartbeat import Heartbeat, HeartbeatConfig
 from holdfast.store.init_from import initialise
-from holdfast.store.journal import Lines
+from holdfast.store.journal import Lines, read_lines
 from holdfast.store.recorder import Recorder
 from holdfast.worlds import prewarm
 from holdfast.worlds.events import Record
@@ -173,6 +174,16 @@ def noted(directory: Path, update: Callable[[], int] = lambda: 0) -> Iterator[Ca
             lines.close()
 
 
+def refuse_lost(directory: Path) -> None:
+    """Raise if this run was begun before: without its checkpoints it would begin anew over its own records."""
+    lines = read_lines(directory / "sessions.jsonl", strict=False)
+    if (directory / "checkpoints" / LATEST).is_file() or any(x["event"] == "begin" for x in lines):
+        raise StorageError(
+            f"The checkpoints of {directory} are gone, though the run was begun. Restore one from a backup, or start "
+            "a new run under another name."
+        )
+
+
 class Session:
     """One try to train a run."""
 
@@ -196,6 +207,8 @@ class Session:
         directory, config, say = self.directory, self.config, self.say
         with contextlib.ExitStack() as stack:
             checkpoint = directory.checkpoints(config).newest(say)
+            if checkpoint is None:
+                refuse_lost(directory.path)
             beat = Heartbeat(directory.path, warn=say)
             stack.callback(beat.close)
             try:
@@ -210,9 +223,10 @@ class Session:
             try:
                 resized = checkpoint is not None and self._restore(loop, checkpoint)
                 if loop.progress.update >= loop.total:
+                    more = 2 * max(loop.progress.update, loop.total)
                     say(
                         f"Nothing left to do: {loop.progress.update} of {loop.total} updates are made. "
-                        f"For more, type: holdfast resume {directory.name} --updates {2 * max(loop.progress.update, loop.total)}"
+                        f"For more, type: {to_type('resume', directory.path, '--updates', more)}"
                     )
                     return self._outcome("nothing_to_do", 0, loop)
                 with Lookout(loop, beat, config.heartbeat, self.slow, say):

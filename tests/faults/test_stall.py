@@ -38,6 +38,13 @@ class Sleeper(Base):
     def rest(self):
         time.sleep(6)
 
+class Slow(Base):
+    def step(self, action):
+        time.sleep(0.02)
+        return super().step(action)
+    def rest(self):
+        pass
+
 class Hog(Base):
     def rest(self):
         ctypes.PyDLL(None).sleep(3)     # holds Python's lock
@@ -119,3 +126,10 @@ def test_the_heartbeat_of_a_killed_run_is_whole(tmp_path: Path) -> None:
         check=True,
     )
     assert json.loads(shown.stdout)["runs"][0]["state"] == "killed"
+
+
+def test_a_long_evaluation_is_no_stall(tmp_path: Path) -> None:
+    finish(train(tmp_path, "dozing:Slow", "--mode", "serial", "--updates", "2"))
+    lines = beats(tmp_path / "runs" / "r")
+    assert [line for line in lines if line["event"] == "stall" and line["doing"] == "probe"] == []
+    assert max(line["doing_s"] for line in lines if line["doing"] == "probe") > 1.5

@@ -235,16 +235,14 @@ def test_an_update_ends_before_the_step_whose_kl_is_too_large() -> None:
     assert any(not np.array_equal(v, before[k]) for k, v in fused.parameters().items())
 
 
-def test_an_update_that_stops_at_once_changes_nothing() -> None:
-    fused, _ = pair(NETS["64x64 tanh"], target_kl=1e-9)
-    rollout = random_rollout(fused)
-    before = fused.state_dict()
-    order, borders = fused.minibatches(np.arange(128, dtype=np.int32))
-    assert fused._optimise(rollout, order, borders)["minibatches"] == 0
-    after = fused.state_dict()
-    assert after["optimiser"]["step"] == 0
-    for name, value in before["parameters"].items():
-        np.testing.assert_array_equal(after["parameters"][name], value)
+def test_an_update_is_not_ended_by_what_another_policy_played() -> None:
+    # With overlap the policy that played lags behind: the KL is large from the first minibatch on.
+    for who in pair(NETS["64x64 tanh"], lr=1e-6, epochs=4, target_kl=1e-3):
+        rollout = random_rollout(who)
+        order, _ = who.minibatches(np.arange(128, dtype=np.int32))
+        metrics = who._optimise(rollout, order, np.array([0, 128]))
+        assert metrics["minibatches"] == 4
+        assert metrics["approx_kl"] > 0.01 and metrics["entropy_mean"] > 0.0
 
 
 @pytest.mark.parametrize("net", NETS)

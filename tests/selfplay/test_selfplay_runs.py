@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -314,12 +315,16 @@ residual = 0.25
 
 def test_a_best_response_plays_the_game_as_it_is(tmp_path: Path) -> None:
     from holdfast.config import resolve
+    from holdfast.study.exploit import played_options
     from holdfast.study.response import Effort, response_config
 
     more = "[guards.masking]\nenabled = true\n"
     masked = [("world.observation", "masked"), ("world.sensing_radius", 2.0)]
     config = resolve(str(write(tmp_path, PHASES + more)), masked)
     run, options = RunDirectory(tmp_path / "r"), config.world.options
+    full = played_options(config, {"max_init_distance": 6.0, "n_obstacles": 0})
+    assert full.max_init_distance == pytest.approx(0.8 * math.hypot(10.0, 10.0))
+    assert full.n_obstacles == 3
     own = response_config(config, run, 4, "pursuer", options, Effort(), "pursuer-u4")
     guards = vars(own.guards)
     assert {name for name in guards if guards[name].enabled} == {"nonfinite", "hints"}

@@ -19,9 +19,13 @@ def state(x: float = 1.0) -> dict[str, Any]:
 
 
 def save(
-    store: Checkpoints, update: int, x: float = 1.0, keep: frozenset[int] = frozenset()
+    store: Checkpoints,
+    update: int,
+    x: float = 1.0,
+    keep: frozenset[int] = frozenset(),
+    checkpoint_every: int = 1,
 ) -> None:
-    store.save(update, state(x), {"checkpoint_every": 1}, keep)
+    store.save(update, state(x), {"checkpoint_every": checkpoint_every}, keep)
 
 
 def test_a_state_comes_back_exactly(tmp_path: Path) -> None:
@@ -53,6 +57,13 @@ def test_retention_keeps_the_last_three_every_tenth_and_the_best(tmp_path: Path)
     for update in range(1, 26):
         save(store, update, keep=frozenset({7}))
     assert [c.update for c in store.all()] == [7, 10, 20, 23, 24, 25]
+
+
+def test_a_checkpoint_out_of_turn_is_no_milestone(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep_last=2, keep_every=2)
+    for update in range(31):
+        save(store, update, keep=frozenset({update}), checkpoint_every=10)
+    assert [c.update for c in store.all()] == [0, 20, 29, 30]
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "tensors.safetensors", "state.json"])

@@ -26,7 +26,7 @@ from holdfast.study.specs import Variant, make_variants, parse_vary
 
 def result(variant: Variant, seed: int, *values: float, state: str = "finished") -> Result:
     probes = tuple(Probed(k, 100 * k, {"m": value}) for k, value in enumerate(values, 1))
-    best = max(probes, key=lambda p: (p.metrics["m"], -p.update)) if probes else None
+    best = max(probes, key=lambda p: (p.metrics["m"], p.update)) if probes else None
     return Result(
         run=variant.run(seed),
         variant=variant.name,
@@ -52,7 +52,7 @@ def test_final_and_best_are_different_evaluations() -> None:
     results = [result(base, 1, 0.2, 0.9, 0.4), result(base, 2, 0.1, 0.3, 0.3)]
     assert by_seed(results, "base", "m", "final") == {1: 0.4, 2: 0.3}
     assert by_seed(results, "base", "m", "best") == {1: 0.9, 2: 0.3}
-    assert run_record(results[1])["best"]["update"] == 2
+    assert run_record(results[1])["best"]["update"] == 3
     assert summarise(results, "base", "m")["best"]["m"]["mean"] == pytest.approx(0.6)
 
 

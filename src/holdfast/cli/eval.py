@@ -26,17 +26,21 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--latest", action="store_true", help="the newest checkpoint instead of the best"
     )
     parser.add_argument(
-        "--sampled", action="store_true", help="sample actions instead of the best one"
+        "--sampled",
+        action=argparse.BooleanOptionalAction,
+        help="sample actions, or take the best ones (default: as the run's probes do)",
     )
     parser.epilog = "Example: holdfast eval first --protocol v36 --episodes 60 --seed 12345 --json"
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     no_settings(rest)
-    from holdfast.api import evaluate
+    from holdfast.api import directory_of, evaluate
     from holdfast.view.progress import Progress
 
     at_least(args, episodes=1, seed=0, update=0)
+    config = directory_of(args.run, args.runs_dir).config()
+    sampled = not config.probe.deterministic if args.sampled is None else args.sampled
     with Progress("evaluating", off=args.json) as progress:
         report = evaluate(
             args.run,
@@ -46,7 +50,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             seed=args.seed,
             update=args.update,
             latest=args.latest,
-            deterministic=not args.sampled,
+            deterministic=not sampled,
             progress=progress.show,
         )
     record = {
@@ -54,7 +58,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         "update": report.update,
         "env_steps": report.env_steps,
         "protocol": report.probe if report.probe != "probe" else None,
-        "deterministic": not args.sampled,
+        "deterministic": not sampled,
         **report.metrics,
         "intervals": {k: list(v) for k, v in report.intervals.items()},
     }

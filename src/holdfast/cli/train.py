@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.settings import overrides
+from holdfast.commands import to_type
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +84,7 @@ def trained(args: argparse.Namespace, name: str, call: Any) -> int:
     elif outcome.state in ("interrupted", "out_of_time"):
         print(
             f"{outcome.state.replace('_', ' ')} at update {outcome.update} of {outcome.updates}; "
-            f"go on with: holdfast resume {outcome.directory.name}",
+            f"go on with: {to_type('resume', outcome.directory)}",
             file=sys.stderr,
         )
     return int(outcome.exit_code)

@@ -309,7 +309,7 @@ def update(
     # writes another would have to fetch line by line.
     packed_at, summed_at = np.full(2, step), np.full(2, step - 1)
     home = thread * plan.nets // threads
-    stopped = False
+    stopped, lag = False, 0.0
     samples = advantages.size
     _write_records(
         samples * thread // threads, samples * (thread + 1) // threads,
@@ -361,7 +361,9 @@ def update(
             kl = 0.0
             for unit in range(units):
                 kl += lane_sums[unit, KL]
-            if settings.target_kl > 0 and kl / count > 1.5 * settings.target_kl:
+            if minibatch == 1:
+                lag = kl / count
+            if settings.target_kl > 0 and kl / count - lag > 1.5 * settings.target_kl:
                 stopped = True
                 break
             for k in range(SUMS):

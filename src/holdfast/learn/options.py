@@ -121,7 +121,8 @@ class LearnerConfig:
     max_grad_norm: Annotated[float, Meta(ge=0)] = 0.5
     """Largest norm of a gradient; 0 is off."""
     target_kl: Annotated[float, Meta(ge=0)] = 0.0
-    """An update ends early when a minibatch's KL exceeds 1.5 times this; 0 is off."""
+    """An update ends early when a minibatch's KL exceeds that of the first by 1.5 times this; 0 is off. With overlap the
+    policy that learns is ahead of the one that played, so the first has a KL of its own."""
     normalise_advantages: bool = True
     """Shift and scale the advantages of every minibatch (V-trace never does)."""
     normalise_obs: bool = False

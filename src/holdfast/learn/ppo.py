@@ -38,12 +38,14 @@ class TorchLearner(NetLearner):
         names = (*METRICS, "belief_nll", SQUARE) if samples.truth.numel() else METRICS
         sums = dict.fromkeys((*names, "grad_norm"), 0.0)
         done = waiting = steps = 0
+        lag = 0.0
         parts = list(pairwise(borders))
         self.use_noise_of(rollout)
         for epoch in order:
             for k, (lo, hi) in enumerate(parts):
                 metrics = self._add_gradient(rollout, samples, epoch[lo:hi].astype(np.int64))
-                if config.target_kl > 0 and metrics["approx_kl"] > 1.5 * config.target_kl:
+                lag = metrics["approx_kl"] if done == 0 else lag
+                if config.target_kl > 0 and metrics["approx_kl"] - lag > 1.5 * config.target_kl:
                     self.optimiser.drop()
                     return _means(sums, done, steps)
                 done, waiting = done + 1, waiting + 1

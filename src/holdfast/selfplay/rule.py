@@ -1,4 +1,4 @@
-"""By which rule a run of self-play counts as converged: that of its own guards."""
+"""What the guards of a run of self-play lead to: the rule by which it counts as converged, and its full level."""
 
 from __future__ import annotations
 
@@ -26,13 +26,24 @@ class Rule:
 
 def rule_of(guards: GuardsConfig, options: Any) -> Rule:
     """Return the rule that the guards of a run in a world with these options go by."""
-    guards = fitted(guards, options)
-    protocol, balance = guards.protocol, guards.balance
-    top = 0.0
-    for guard in (protocol, balance):
-        levels = Curriculum(guard.curriculum)
-        if guard.enabled and levels.active:
-            top = levels.last + 1.0
+    protocol, levels = guards.protocol, levels_of(guards, options)
+    top = levels.last + 1.0 if levels is not None else 0.0
     if not protocol.enabled or not protocol.converged_gap:
         return Rule(top=top)
     return Rule(protocol.converged_gap, protocol.converged_evaluations, protocol.converged_by, top)
+
+
+def full_values(guards: GuardsConfig, options: Any) -> dict[str, float]:
+    """Return the world values of the full level; none without levels."""
+    levels = levels_of(guards, options)
+    return {} if levels is None else levels.values(levels.last)
+
+
+def levels_of(guards: GuardsConfig, options: Any) -> Curriculum | None:
+    """Return the levels that the guards of a run go through in a world with these options."""
+    guards = fitted(guards, options)
+    for guard in (guards.protocol, guards.balance):
+        levels = Curriculum(guard.curriculum)
+        if guard.enabled and levels.active:
+            return levels
+    return None

@@ -195,13 +195,13 @@ class Checkpoints:
         checkpoints = self.all()
         held = {c.update for c in checkpoints[-self.keep_last :]} | keep
         for checkpoint in checkpoints:
-            milestone = self.keep_every > 0 and self._ordinal(checkpoint) % self.keep_every == 0
-            if checkpoint.update not in held and not milestone:
+            if checkpoint.update not in held and not self._milestone(checkpoint):
                 remove_directory(checkpoint.path)
 
-    def _ordinal(self, checkpoint: Checkpoint) -> int:
-        every = checkpoint.manifest().get("checkpoint_every", 1) or 1
-        return checkpoint.update // int(every)
+    def _milestone(self, checkpoint: Checkpoint) -> bool:
+        """Return whether this is each `keep_every`-th of those that were written in their turn."""
+        every = int(checkpoint.manifest().get("checkpoint_every", 1) or 1)
+        return self.keep_every > 0 and checkpoint.update % (every * self.keep_every) == 0
 
 
 def sha256(data: bytes) -> str:

@@ -118,7 +118,7 @@ class Glance:
     update: int
     env_steps: int
     moved: int = 0
-    """Anything else that changes while the run gets on, such as the steps of a foreign world."""
+    """Anything else that changes while the run gets on, such as the steps of a probe or of a foreign world."""
 
 
 class Heartbeat:

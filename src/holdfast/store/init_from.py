@@ -151,7 +151,7 @@ def init_parameters(
                 [*(f"  {text}" for text in differ), *table([r for r in wanted if not r.loaded])]
             )
             + "\nMake the networks alike (--hidden, --activation, --net, --normalise-obs), take a smaller "
-            "scope (--init-scope trunk), or what fits (--init-mode shape)."
+            "scope (--init-scope trunk), or what fits, from 95 % on (--init-mode shape)."
         )
     numbers = sum(row.size for row in wanted if row.name in mine)
     taken = sum(row.size for row in wanted if row.loaded and row.name in mine)

@@ -173,7 +173,7 @@ class Lines:
         if first + size < position:
             raise StorageError(
                 f"{self.path} has {first + size} bytes, but the checkpoint was made after {position}. "
-                "The file was cut by someone else; restore it or resume an older checkpoint."
+                "The file was cut by someone else; restore it from a backup, or start a new run under another name."
             )
         os.ftruncate(self._handle, position - first)
 

@@ -57,7 +57,7 @@ def read_result(child: Child, rule: Rule) -> Result:
     seen.read()
     ordered = tuple(sorted(seen.probes.values(), key=lambda probed: probed.update))
     ranked = [p for p in ordered if all(name in p.metrics for name in rule.names)]
-    best = max(ranked, key=lambda p: (rule.key(p.metrics), -p.update), default=None)
+    best = max(ranked, key=lambda p: (rule.key(p.metrics), p.update), default=None)
     checkpoint = ""
     if best is not None:
         place = child.directory.path / "checkpoints" / f"u{best.update:08d}"

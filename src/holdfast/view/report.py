@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from holdfast.commands import to_type
 from holdfast.errors import HoldfastError
 from holdfast.probes.headlines import words
 from holdfast.store.files import read_json, write_atomic
@@ -371,7 +372,7 @@ def _again(files: RunFiles) -> list[str]:
         )
     parts.append(
         paragraph(
-            f"Evaluate it with: holdfast eval {files.name}. Watch it with: holdfast watch {files.name}",
+            f"Evaluate it with: {to_type('eval', files.path)}. Watch it with: {to_type('watch', files.path)}",
             "sub",
         )
     )

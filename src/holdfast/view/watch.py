@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.api import players_of, values_at
+from holdfast.commands import to_type
 from holdfast.config import Config
 from holdfast.errors import StorageError
 from holdfast.probes.films import ForeignFilm, Take, film_games, side_by_side
@@ -76,7 +77,7 @@ def choose_checkpoint(directory: RunDirectory, wish: str) -> Checkpoint:
     if not checkpoints.all():
         raise StorageError(
             f"{directory.name} has no checkpoint yet. Wait for the first one, or let this wait: "
-            f"holdfast watch {directory.name} --live"
+            f"{to_type('watch', directory.path, '--live')}"
         )
     if wish == "best":
         return checkpoints.best()
