@@ -145,7 +145,8 @@ class ProbeConfig:
     clips: bool = False
     """Film the best, median and worst episode of every probe of one of our worlds (pursuit: nine side by side)."""
     best_by: str = ""
-    """Metric by which the best checkpoint is chosen; empty takes the world's main metric."""
+    """By what the best checkpoint is chosen: 'avg_final', '-ed100' or 'balance>=0.5', joined by commas; of equal ones it is
+    the newest. Empty takes the world's main metric."""
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,16 @@ def test_mario_is_ranked_by_how_far_he_comes_while_nothing_clears() -> None:
     assert rule.main == HEADLINES["mario"].metric == "clear_rate"
 
 
-@pytest.mark.parametrize("text", ["", "a>=b", "a=1", ">=0.9", "a>=0.9", "a b"])
+@pytest.mark.parametrize("text", ["", "a>=b", "a=1", ">=0.9", "a b"])
 def test_what_is_no_rule_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"best_by"):
         parse_rule(text)
+
+
+def test_bounds_alone_leave_all_that_keep_them_equal() -> None:
+    rule = parse_rule("balance>=0.5")
+    assert rule.key({"balance": 1.0}) == rule.key({"balance": 0.5}) > rule.key({"balance": 0.49})
+    assert rule.main == "balance" and rule.names == ["balance"]
 
 
 def test_what_a_probe_could_not_measure_is_worse_than_any_number() -> None:

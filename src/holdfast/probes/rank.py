@@ -4,6 +4,7 @@ avg_final                                  the highest avg_final
 -ed100                                     the lowest ed100
 min_final>=0.9, ed100<=0.02, avg_final     first those that keep most bounds, then the highest avg_final
 capture_rate, -length_mean                 the second decides where the first is equal
+balance>=0.5                               those that keep the bound
 
 Of probes that are equal by the rule the newest is the best.
 """
@@ -31,8 +32,8 @@ class Rule:
 
     @property
     def main(self) -> str:
-        """The first metric that is compared."""
-        return self.orders[0][0]
+        """The first metric that is compared, or that has a bound."""
+        return [*self.orders, *self.bounds][0][0]
 
     @property
     def names(self) -> list[str]:
@@ -70,9 +71,8 @@ def parse_rule(text: str) -> Rule:
             f"probe.best_by: '{item}' is no rule. Write a metric, '-metric', 'metric>=number' or 'metric<=number', "
             "joined by commas, for example 'min_final>=0.9, avg_final'."
         )
-    if not orders:
+    if not orders and not bounds:
         raise ConfigError(
-            f"probe.best_by = '{text}' compares nothing. End it with a metric, for example "
-            "'min_final>=0.9, avg_final'."
+            f"probe.best_by = '{text}' names nothing. Write a metric, for example 'avg_final'."
         )
     return Rule(tuple(bounds), tuple(orders))
