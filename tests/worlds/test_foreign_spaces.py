@@ -194,3 +194,33 @@ def test_an_evaluation_says_that_its_episodes_did_not_end(tmp_path: Path) -> Non
     trained("endless", tmp_path, **settings)
     report = holdfast.evaluate("r", runs_dir=tmp_path, episodes=3)
     assert report.detail["cut"].startswith("3 of 3 evaluated episodes did not end")
+
+
+ONE = {"games": 1, "learner__steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("CartPole-v1", {}),
+        ("pool_envs:switches", {}),
+        ("pool_envs:Paid", {"selfplay__enabled": True}),
+        ("pursuit", {"selfplay__enabled": True}),
+    ],
+)
+def test_a_rollout_of_one_sample_is_refused(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"one sample.*--learner\.steps 128"):
+        holdfast.train(name, runs_dir=tmp_path, run="r", updates=1, **ONE, **settings)
+    assert not list(tmp_path.glob("r/checkpoints/*"))
+
+
+def test_a_dry_run_refuses_one_sample_too(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "CartPole-v1", "--games", "1", "--learner.steps", "1", "--dry-run"]
+    assert main(words) == 2
+    assert "one sample" in capsys.readouterr().err
+
+
+def test_three_agents_give_one_learner_three_samples(tmp_path: Path) -> None:
+    assert trained("Paid", tmp_path, **ONE).state == "finished"
