@@ -168,7 +168,6 @@ METRICS = (
     ),
     Field("selfplay/<name>", "any", "who learns, against whom, and how much of it"),
     Field("progress/<name>", "number", "measures of progress that guards read"),
-    Field("pool/<name>", "number", "the worker processes of a foreign world"),
     Field("rollout/<name>", "number", "`steps`: slot steps of one rollout"),
     Field("time/update_s", "number", "seconds of the whole update"),
     Field("time/env_steps_per_s", "number", "steps of all slots a second"),
