@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
+
+import gymnasium as gym
 
 from holdfast.config import Config
 from holdfast.guards import make_guards
 from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
+from holdfast.learn.options import check_samples
+from holdfast.loop import make_plan
 from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import check_probe
@@ -23,6 +28,7 @@ def refuse_unfit(config: Config) -> None:
     refuse_probe(config)
     refuse_names(config)
     refuse_sides(config)
+    refuse_samples(config)
     make_guards(config.guards, load_stages(config), config.world.options)
 
 
@@ -57,6 +63,21 @@ def refuse_sides(config: Config) -> None:
     """Raise if settings of self-play contradict each other or could not act."""
     options, roles = config.world.options, roles_of(config)
     check_sides(config.selfplay, config.guards, options, config.novelty, roles)
+
+
+def refuse_samples(config: Config) -> None:
+    """Raise if a phase would certainly give a learner one sample a rollout."""
+    for phase in make_plan(config, 1).phases:
+        if _one_slot_a_game(config, phase.options):
+            check_samples(phase.learner, phase.options.games)
+
+
+def _one_slot_a_game(config: Config, options: Any) -> bool:
+    """Return whether it is known before a world is made that each learner plays one slot of a game."""
+    name, roles = config.world.name, roles_of(config)
+    if roles is None:
+        return config.selfplay.enabled or name in gym.registry
+    return getattr(options, "fish", 1) == 1 and (config.selfplay.enabled or len(roles) == 1)
 
 
 def roles_of(config: Config) -> tuple[str, ...] | None:

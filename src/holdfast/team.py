@@ -14,6 +14,7 @@ from holdfast.config import Config
 from holdfast.errors import ConfigError, nearest
 from holdfast.learn.ewc import penalty
 from holdfast.learn.learner import Learner, make_learner
+from holdfast.learn.options import check_samples
 from holdfast.learn.policy import Policy
 from holdfast.learn.rnd import Novelty
 from holdfast.learn.roles import RolePolicies
@@ -186,6 +187,7 @@ def make_team(config: Config, world: World, streams: Streams) -> Team:
     )
     if config.selfplay.enabled:
         chosen = players(config.selfplay, roles)
+        check_samples(config.learner, world.num_envs // len(set(roles)))
         learners = {
             role: make_learner(spec, config.learner, streams, world.games, role)
             for role, player in chosen.items()
@@ -196,6 +198,7 @@ def make_team(config: Config, world: World, streams: Streams) -> Team:
                 "No role learns. Set selfplay.pursuer or selfplay.evader to 'learn', or turn selfplay.enabled off."
             )
     else:
+        check_samples(config.learner, world.num_envs)
         learners = {ALL: make_learner(spec, config.learner, streams, world.num_envs)}
     novelties = {}
     if config.novelty.weight or config.novelty.last_weight:

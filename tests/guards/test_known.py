@@ -54,6 +54,7 @@ def test_a_role_that_does_not_learn_is_refused() -> None:
     [
         ("epsode/return_mean", "Did you mean 'episode/return_mean'"),
         ("shoal/survival", "no signal of this run"),
+        ("pool/restarts", "no signal of this run"),
         ("guard/progres/clear_rate", "Did you mean 'progress'"),
         ("guard/hints/shown", "no guard that decides before"),
         ("guard/progress/clear_rate", r"which is off.*--guards\.progress\.enabled true"),

@@ -55,7 +55,7 @@ class Box:
 
 
 def begun(box: Box, directory: Path, limits: Limits = QUICK) -> SinkSet:
-    sinks = SinkSet([QueuedSink("box", box, limits)], directory)
+    sinks = SinkSet([QueuedSink("box", lambda: box, limits)], directory)
     sinks.start({"run.seed": 1}, None)
     return sinks
 
@@ -164,7 +164,7 @@ def test_a_resumed_run_keeps_its_name_at_the_sinks(tmp_path: Path) -> None:
     seen = []
     for resumed in (None, 10, None):
         box = Box()
-        sinks = SinkSet([QueuedSink("box", box, QUICK)], tmp_path)
+        sinks = SinkSet([QueuedSink("box", lambda box=box: box, QUICK)], tmp_path)
         sinks.start({}, resumed)
         sinks.close()
         assert box.run is not None
@@ -250,12 +250,60 @@ def test_a_run_sends_its_metrics_to_the_sink_that_it_names(tmp_path: Path) -> No
         ("wandbb", "Did you mean 'wandb'"),
         ("no_such_module:thing", "cannot be made"),
         ("json:nothing", "cannot be made"),
-        ("collections:Counter", r"has no start, log, close|no start"),
+        ("json:__name__", "'__name__' is a str, no function"),
+        ("broken_sinks:make", "not yet written"),
     ],
 )
-def test_a_bad_name_says_what_to_write(name: str, said: str, tmp_path: Path) -> None:
+def test_a_bad_name_says_what_to_write(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_sinks.py").write_text("raise RuntimeError('not yet written')")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=said):
         make_sinks([name], tmp_path)
+
+
+BAD = """
+import sys, time
+
+def raises():
+    raise RuntimeError("no licence")
+
+def needs(where):
+    return None
+
+def nothing():
+    return None
+
+def leaves():
+    sys.exit("no server")
+
+def hangs():
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("raises", "could not start: RuntimeError: no licence"),
+        ("needs", "could not start: TypeError: needs() missing 1 required"),
+        ("nothing", "has no start, log, close. A sink has start(run), log(values, update)"),
+        ("leaves", "could not start: SystemExit: no server"),
+        ("hangs", "its start did not return within 0.2 s"),
+    ],
+)
+def test_a_sink_that_cannot_be_made_costs_only_the_sink(
+    function: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad_sinks.py").write_text(BAD)
+    monkeypatch.syspath_prepend(tmp_path)
+    sinks = make_sinks([f"bad_sinks:{function}"], tmp_path, Limits(queue=10**6, start_s=0.2))
+    sinks.start({}, None)
+    told: list[str] = []
+    until(lambda: told.extend(sinks.offer({"a": 1.0}, 1)) or told)
+    assert said in told[0] and "Training goes on" in told[0]
+    assert sinks.offer({"a": 1.0}, 2) == []
 
 
 def test_a_sink_whose_package_is_missing_says_how_to_install_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import Any, ClassVar
 
@@ -197,6 +198,26 @@ def switches():
     return Kept(NUMBERS, gym.spaces.MultiBinary(4))
 
 
+def grid():
+    return Kept(NUMBERS, gym.spaces.Box(-2, 3, (2, 3), np.float32))
+
+
+def dial():
+    return Kept(NUMBERS, gym.spaces.Box(-1, 1, (), np.float32))
+
+
+def doubles():
+    return Kept(NUMBERS, gym.spaces.Box(-0.1, 0.1, (2,), np.float64))
+
+
+def table():
+    return Kept(NUMBERS, gym.spaces.MultiDiscrete([[2, 3], [4, 5]]))
+
+
+def late_pairs():
+    return Kept(NUMBERS, gym.spaces.MultiDiscrete([2, 3], start=[1, 5]))
+
+
 def pictures():
     return Kept(gym.spaces.Box(0, 255, (40, 48, 3), np.uint8), gym.spaces.Discrete(2))
 
@@ -227,3 +248,106 @@ class Paid(Tag):
         paid = dict.fromkeys(self.agents, 1.0)
         obs, _, over, cut, about = super().step(actions)
         return obs, paid, over, cut, about
+
+
+class Crowd(Tag):
+    """Agents with spaces of one's choice; it holds them to their actions."""
+
+    def __init__(self, observed, acted):
+        self.observed, self.acted = observed, acted
+
+    def observation_space(self, agent):
+        return self.observed
+
+    def action_space(self, agent):
+        return self.acted
+
+    def reset(self, seed=None, options=None):
+        obs, about = super().reset(seed=seed)
+        return {a: self.see() for a in obs}, about
+
+    def step(self, actions):
+        assert all(self.acted.contains(action) for action in actions.values()), actions
+        obs, _, over, cut, about = super().step(dict.fromkeys(actions, 1))
+        return {a: self.see() for a in obs}, dict.fromkeys(obs, 1.0), over, cut, about
+
+    def see(self):
+        self.observed.seed(int(self.rng.integers(1 << 30)))
+        return self.observed.sample()
+
+
+def crowd_of_grids():
+    return Crowd(gym.spaces.Discrete(5), gym.spaces.Box(-2, 3, (2, 3), np.float32))
+
+
+def crowd_of_tables():
+    parts = gym.spaces.Dict(x=NUMBERS, k=gym.spaces.Discrete(3))
+    return Crowd(parts, gym.spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 1], [0, 7]]))
+
+
+class Joins(ParallelEnv):
+    """`b` joins at step 3, `a` leaves at step 5, all is over at step 8."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "joins", "render_modes": ["rgb_array"]}
+    possible_agents: ClassVar[list[str]] = ["a", "b"]
+    render_mode = "rgb_array"
+
+    def observation_space(self, agent):
+        return gym.spaces.Box(-1, 20, (2,), np.float32)
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.t, self.agents = 0, ["a"]
+        return self.see(), {"a": {}}
+
+    def step(self, actions):
+        assert sorted(actions) == sorted(self.agents)
+        self.t += 1
+        if self.t == 3:
+            self.agents = ["a", "b"]
+        obs, paid = self.see(), dict.fromkeys(self.agents, 1.0)
+        over = {a: self.t == 8 or (a == "a" and self.t == 5) for a in self.agents}
+        self.agents = [a for a in self.agents if not over[a]]
+        return obs, paid, over, dict.fromkeys(over, False), {}
+
+    def see(self):
+        return {a: np.array([self.t, 1.0], np.float32) for a in self.agents}
+
+    def render(self):
+        return np.zeros((16, 16, 3), np.uint8)
+
+
+class InTurns(Tag):
+    """The other interface of PettingZoo."""
+
+    def last(self):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    def agent_iter(self):
+        return iter(self.possible_agents)
+
+
+class Nothing(Tag):
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+
+
+class Leaves(Walk):
+    """Calls sys.exit in its 25th step."""
+
+    def step(self, action):
+        if self.t == 25:
+            sys.exit(3)
+        return super().step(action)
+
+
+class LeavesInReset(Walk):
+    def reset(self, seed=None, options=None):
+        sys.exit("no level")
+
+
+class LeavesInConstruct(Walk):
+    def __init__(self) -> None:
+        sys.exit("no licence")

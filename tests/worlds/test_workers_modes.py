@@ -65,6 +65,7 @@ def play(world: ForeignWorld, steps: int) -> tuple[list[Any], list[Any]]:
         ("pool_envs:Walk", {"max_steps": 13, "games": 5, "workers": 3}),
         ("pool_envs:Pixels", {}),
         ("pool_envs:Tag", {}),
+        ("pool_envs:Joins", {}),
     ],
 )
 def test_all_modes_give_the_same_results_bit_for_bit(name: str, options: dict[str, Any]) -> None:
@@ -156,6 +157,21 @@ def test_a_game_that_always_raises_stops_the_run_with_its_own_words(
     assert len(list(tmp_path.glob("env_fault_*.md"))) == 1
     with pytest.raises(EnvironmentFault, match="no such ROM"):
         world_of("pool_envs:RaisesInConstruct", mode=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_game_that_calls_exit_has_failed_and_does_not_end_the_run(mode: str) -> None:
+    world = world_of("pool_envs:Leaves", mode=mode, games=2, max_restarts=100)
+    world.reset(seed=1)
+    faults = []
+    for _ in range(120):
+        info = world.step(np.zeros((2, 2), np.float32))[4]
+        faults += [e.detail["fault"] for e in info.get("episodes", ()) if "fault" in e.detail]
+    world.close()
+    assert faults and all("raised in step: SystemExit: 3 at" in fault for fault in faults)
+    for name, words in [("LeavesInReset", "no level"), ("LeavesInConstruct", "no licence")]:
+        with pytest.raises(EnvironmentFault, match=f"SystemExit: {words}"):
+            world_of(f"pool_envs:{name}", mode=mode).reset(seed=1)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -214,3 +214,12 @@ class LearnerConfig:
                 "the same later. Leave it out (such as --learner.normalise-obs false), or choose another kind: auto, "
                 "torch, fused, vtrace."
             )
+
+
+def check_samples(config: LearnerConfig, slots: int) -> None:
+    """Raise if a rollout of `slots` slots is one sample: advantages only tell samples from each other."""
+    if config.kind != "sac" and slots * config.steps < 2:
+        raise ConfigError(
+            f"A rollout of {slots} slot x learner.steps = {config.steps} is one sample, and nothing can be learned from "
+            "one alone. Type for example: --learner.steps 128, or have more games: --games 8"
+        )

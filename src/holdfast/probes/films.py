@@ -158,7 +158,8 @@ class ForeignFilm:
         begin = getattr(self.policy, "begin", None)
         if begin is not None:
             begin()
-        rows, over = self.game.reset(self.seed), False
+        blank = np.zeros(self.game.observation_space.shape, np.float32)
+        rows, over = _filled(self.game.reset(self.seed), blank), False
         self.total, self.steps = 0.0, 0
         try:
             while True:
@@ -168,7 +169,8 @@ class ForeignFilm:
                 if last:
                     return
                 actions = self.policy.act(np.asarray(rows, np.float32), rng)
-                rows, rewards, _, _, over = self.game.step(actions)
+                new, rewards, _, _, over = self.game.step(actions)
+                rows = _filled(new, blank)
                 self.total += float(np.mean(rewards))
                 self.steps += 1
         finally:
@@ -179,6 +181,11 @@ class ForeignFilm:
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
             raise ConfigError(_undrawn(self.spec.world, f"render() gave {type(picture).__name__}"))
         return np.ascontiguousarray(picture[:, :, :3], np.uint8)
+
+
+def _filled(rows: Sequence[Any], blank: F32) -> list[Any]:
+    """Return one observation a slot: a blank one for those that are out."""
+    return [blank if row is None else row for row in rows]
 
 
 def film_foreign(spec: ProbeSpec, policy: Player, seed: int) -> Take:

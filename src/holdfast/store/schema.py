@@ -168,7 +168,6 @@ METRICS = (
     ),
     Field("selfplay/<name>", "any", "who learns, against whom, and how much of it"),
     Field("progress/<name>", "number", "measures of progress that guards read"),
-    Field("pool/<name>", "number", "the worker processes of a foreign world"),
     Field("rollout/<name>", "number", "`steps`: slot steps of one rollout"),
     Field("time/update_s", "number", "seconds of the whole update"),
     Field("time/env_steps_per_s", "number", "steps of all slots a second"),
@@ -370,7 +369,9 @@ is how NaN and infinity are written. In names, `<...>` stands for one or more ch
 Sinks send the numbers of `metrics.jsonl` to other places while the run trains: `--sinks wandb,mlflow,trackio`, or
 `module:function` of your own. They work in threads of their own behind a bounded queue. A sink that is too slow loses
 numbers (they are counted), and one that raises again and again or hangs is cut off; training never waits for it.
-`sinks.json` says how each one fares.
+`sinks.json` says how each one fares. The function takes no arguments and returns an object with `start(run)` (`run` has
+`name`, `id`, `directory`, `settings`, `resumed_at`), `log(values, update)` for every update, and `close()` at the end; it and
+these are called in the sink's own thread.
 
 `heartbeat.json`, `heartbeat.jsonl` and `resources.jsonl` are described in [heartbeat.md](heartbeat.md).
 """

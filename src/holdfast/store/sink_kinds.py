@@ -126,32 +126,40 @@ def check_sinks(names: Sequence[str]) -> None:
 
 
 def make_sinks(names: Sequence[str], directory: Path, limits: Limits | None = None) -> SinkSet:
-    """Return the sinks of a run, not yet started; a bad name is a ConfigError."""
+    """Return the sinks of a run, not yet made or started; a bad name is a ConfigError."""
     check_sinks(names)
-    made = [QueuedSink(name, _sink(name), limits) for name in dict.fromkeys(names)]
-    return SinkSet(made, directory)
+    queued = [QueuedSink(name, _maker(name), limits) for name in dict.fromkeys(names)]
+    return SinkSet(queued, directory)
 
 
-def _sink(name: str) -> Sink:
+def _maker(name: str) -> Callable[[], Sink]:
+    """Return what makes the sink, later and in its own thread: what fails or hangs there costs only the sink."""
     if name in KINDS:
-        return KINDS[name]()
+        return KINDS[name]
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        made: Any = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
+        make = getattr(importlib.import_module(module), function)
+        if not callable(make):
+            raise TypeError(f"'{function}' is a {type(make).__name__}, no function")
+    except Exception as error:  # a module may raise anything when it is imported
         raise ConfigError(
             f"run.sinks names '{name}', which cannot be made: {error}. It takes 'module:function', a "
             "function without arguments that returns an object with start, log and close."
         ) from None
+    return lambda: _whole(make())
+
+
+def _whole(made: Any) -> Sink:
+    """Return what a function made, if it is a sink."""
     missing = [
         part for part in ("start", "log", "close") if not callable(getattr(made, part, None))
     ]
     if missing:
-        raise ConfigError(
-            f"run.sinks: what '{name}' returns has no {', '.join(missing)}. A sink has "
-            "start(run), log(values, update) and close()."
+        raise TypeError(
+            f"what it returns has no {', '.join(missing)}. A sink has start(run), log(values, update) "
+            "and close()"
         )
     sink: Sink = made
     return sink

@@ -14,7 +14,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -23,6 +23,8 @@ from holdfast.errors import StorageError
 from holdfast.store.files import read_json, write_json
 
 STATUS = "sinks.json"
+FAILURES = (Exception, SystemExit)
+"""What a sink may raise: any library may raise anything; it is told, not passed on."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class RunInfo:
 
 
 class Sink(Protocol):
-    """Something that takes numbers; all three are called in the sink's own thread."""
+    """Something that takes numbers; it is made, and all three are called, in the sink's own thread."""
 
     def start(self, run: RunInfo) -> None:
         """Open whatever is needed."""
@@ -86,8 +88,8 @@ class Status:
 class QueuedSink:
     """One sink, its queue and its thread."""
 
-    def __init__(self, name: str, sink: Sink, limits: Limits | None = None) -> None:
-        self.name, self.sink, self.limits = name, sink, limits or Limits()
+    def __init__(self, name: str, make: Callable[[], Sink], limits: Limits | None = None) -> None:
+        self.name, self.make, self.limits = name, make, limits or Limits()
         self.status = Status()
         self._queue: queue.Queue[tuple[dict[str, float], int] | None] = queue.Queue(
             self.limits.queue
@@ -148,17 +150,18 @@ class QueuedSink:
     def _work(self, run: RunInfo) -> None:
         with Diverted():
             try:
-                self.sink.start(run)
-            except Exception as error:  # any library may raise anything; it is told, not passed on
+                sink = self.make()
+                sink.start(run)
+            except FAILURES as error:
                 self._cut(f"it could not start: {_said(error)}")
                 return
             if self.status.state == "cut_off":
                 return
             self.status.state = "running"
-            if self._pump():
-                self._finish()
+            if self._pump(sink):
+                self._finish(sink)
 
-    def _pump(self) -> bool:
+    def _pump(self, sink: Sink) -> bool:
         """Hand over numbers until the end; return whether the sink is still good."""
         in_a_row = 0
         while True:
@@ -170,21 +173,21 @@ class QueuedSink:
                 return True
             self._busy = ("log", time.monotonic())
             try:
-                self.sink.log(*item)
+                sink.log(*item)
                 self.status.sent += 1
                 in_a_row = 0
-            except Exception as error:  # see _work
+            except FAILURES as error:
                 self.status.errors += 1
                 in_a_row += 1
                 if in_a_row >= self.limits.errors:
                     self._cut(f"it raised {in_a_row} times in a row: {_said(error)}")
                     return False
 
-    def _finish(self) -> None:
+    def _finish(self, sink: Sink) -> None:
         self._busy = ("close", time.monotonic())
         try:
-            self.sink.close()
-        except Exception as error:  # see _work
+            sink.close()
+        except FAILURES as error:
             self._cut(f"it raised when it was closed: {_said(error)}")
             return
         if self.status.state == "running":
@@ -293,5 +296,5 @@ def numbers(line: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

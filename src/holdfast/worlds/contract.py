@@ -7,7 +7,8 @@ Autoreset is SAME_STEP: when a game ends, the observation returned is already th
 next episode. What `step` returns besides the usual arrays stands in `info`:
 
     info["mask"]        bool [N]      False: this slot carries no decision now (a dead fish, a scripted
-                                      frame); its next action is ignored and it enters no loss
+                                      frame, an agent that joins later); its next action is ignored
+                                      and it enters no loss
     info["final_obs"]   [N, ...]      only when a game ended: the last observation of the old episode,
                                       valid where `info["_final_obs"]` is True
     info["episodes"]    list[Episode] only when a game ended: one record a game, with its start

@@ -4,9 +4,9 @@
     holdfast train my_module:make_env          # a function that returns an environment
 
 A Gymnasium environment is a game with one slot; a PettingZoo parallel environment is a game with one
-slot an agent. Every value that comes in is checked: a NaN, a wrong shape or a wrong type is
-reported with the game, its seed and its step. Foreign environments cannot save their state, so a resumed
-run goes on from fresh episodes; the run says so once.
+slot an agent, masked while the agent is out. Every value that comes in is checked: a NaN, a wrong shape
+or a wrong type is reported with the game, its seed and its step. Foreign environments cannot save their
+state, so a resumed run goes on from fresh episodes; the run says so once.
 
 | mode    | games run in            | a game that raises          | a game that hangs or kills its process   |
 |---------|-------------------------|-----------------------------|------------------------------------------|
@@ -294,7 +294,7 @@ def _float_box(space: gym.Space[Any]) -> gym.Space[Any]:
     if not isinstance(space, gym.spaces.Box):
         raise ConfigError(
             f"The observation space {space} is not supported. Allowed: Box, or what "
-            "gymnasium.wrappers.FlattenObservation turns into a Box."
+            "gymnasium.spaces.flatten_space turns into a Box."
         )
     if is_bytes(space):
         return space

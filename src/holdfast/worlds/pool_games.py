@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,9 @@ from holdfast.records import Array, is_picture
 from holdfast.worlds import OURS
 
 Stepped = tuple[list[Any], list[float], list[bool], list[bool], bool]
-"""Observations, rewards, terminations, truncations a slot, and whether the game is over."""
+"""Observations (None: the slot is out), rewards, terminations, truncations a slot, and whether the game is over."""
+Turn = Callable[[Any], Any]
+"""Makes an action of the environment of a learner's, or a learner's observation of the environment's."""
 
 
 class Game(Protocol):
@@ -29,7 +31,7 @@ class Game(Protocol):
     action_space: gym.Space[Any]
 
     def reset(self, seed: int) -> list[Any]:
-        """Begin an episode; return one observation a slot."""
+        """Begin an episode; return one observation a slot, None for one that is not in yet."""
         ...
 
     def step(self, actions: Array) -> Stepped:
@@ -60,8 +62,8 @@ def is_bytes(space: gym.Space[Any]) -> bool:
     return space.dtype == np.uint8 and is_picture(space.shape or ())
 
 
-def plain_actions(space: gym.Space[Any]) -> tuple[gym.Space[Any], Callable[[Any], Any]]:
-    """Return the space that a learner acts in, and what makes an action of it one of `space`."""
+def plain_actions(space: gym.Space[Any]) -> tuple[gym.Space[Any], Turn]:
+    """Return the flat space that a learner acts in, and what makes an action of it one of `space`."""
     if isinstance(space, gym.spaces.Discrete):
         first = int(space.start)
         return gym.spaces.Discrete(int(space.n)), lambda action: int(action) + first
@@ -69,7 +71,34 @@ def plain_actions(space: gym.Space[Any]) -> tuple[gym.Space[Any], Callable[[Any]
         shape = space.shape
         twos = np.full(int(np.prod(shape)), 2)
         return gym.spaces.MultiDiscrete(twos), lambda a: np.asarray(a, np.int8).reshape(shape)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return _plain_choices(space)
+    if isinstance(space, gym.spaces.Box):
+        return _plain_box(space)
     return space, lambda action: action
+
+
+def _plain_choices(space: gym.spaces.MultiDiscrete) -> tuple[gym.Space[Any], Turn]:
+    shape, first, dtype = space.shape, space.start, space.dtype
+    flat = gym.spaces.MultiDiscrete(space.nvec.ravel(), dtype=dtype.type)
+    return flat, lambda action: (np.reshape(action, shape) + first).astype(dtype)
+
+
+def _plain_box(space: gym.spaces.Box) -> tuple[gym.Space[Any], Turn]:
+    shape, low, high, dtype = space.shape, space.low, space.high, space.dtype
+    flat = gym.spaces.Box(low.ravel(), high.ravel(), dtype=dtype.type)
+    # A copy: the row is written anew at the next step, and an environment may keep what it got.
+    if dtype != np.float64:
+        return flat, lambda action: np.array(action, dtype).reshape(shape)
+    # Learners count in float32, whose nearest number to a bound may lie beyond it.
+    return flat, lambda action: np.asarray(np.clip(np.reshape(action, shape), low, high), dtype)
+
+
+def plain_observations(space: gym.Space[Any]) -> tuple[gym.Space[Any], Turn]:
+    """Return the space of what a learner sees, and what makes it of an observation of `space`."""
+    if isinstance(space, gym.spaces.Box) and space.shape != ():
+        return space, lambda seen: seen
+    return gym.spaces.flatten_space(space), lambda seen: gym.spaces.flatten(space, seen)
 
 
 class GymnasiumGame:
@@ -102,11 +131,13 @@ class ParallelGame:
     """A PettingZoo parallel environment: one slot an agent; agents that are out are masked."""
 
     def __init__(self, env: Any) -> None:
+        if callable(getattr(env, "last", None)) and callable(getattr(env, "agent_iter", None)):
+            raise _in_turns(env)
         self.env = env
         self.roles = tuple(env.possible_agents)
         first = self.roles[0]
         spaces = env.observation_space(first), env.action_space(first)
-        self.observation_space = spaces[0]
+        self.observation_space, self._seen = plain_observations(spaces[0])
         self.action_space, self._action = plain_actions(spaces[1])
         for agent in self.roles:
             if (env.observation_space(agent), env.action_space(agent)) != spaces:
@@ -116,23 +147,36 @@ class ParallelGame:
                 )
 
     def reset(self, seed: int) -> list[Any]:
-        obs, _ = self.env.reset(seed=seed % 2**31)
-        return [obs[agent] for agent in self.roles]
+        begun = self.env.reset(seed=seed % 2**31)
+        if begun is None:
+            raise _in_turns(self.env)
+        return self._rows(begun[0], self.env.agents)
 
     def step(self, actions: Array) -> Stepped:
         playing = [(k, a) for k, a in enumerate(self.roles) if a in self.env.agents]
         chosen = {agent: self._action(actions[k]) for k, agent in playing}
         obs, rewards, over, cut, _ = self.env.step(chosen)
         return (
-            [obs.get(a) for a in self.roles],
+            self._rows(obs, [*chosen, *self.env.agents]),
             [float(rewards.get(a, 0.0)) for a in self.roles],
             [bool(over.get(a, False)) for a in self.roles],
             [bool(cut.get(a, False)) for a in self.roles],
             not self.env.agents,
         )
 
+    def _rows(self, obs: Mapping[str, Any], present: Collection[str]) -> list[Any]:
+        """Return the observations of the agents that are in, and None for the others."""
+        return [self._seen(obs[a]) if a in obs and a in present else None for a in self.roles]
+
     def close(self) -> None:
         self.env.close()
+
+
+def _in_turns(env: Any) -> ConfigError:
+    return ConfigError(
+        f"{type(env).__name__} is a PettingZoo environment whose agents act in turns (AEC). Return its "
+        "parallel_env() instead, or pettingzoo.utils.aec_to_parallel(env) if all agents may act at once."
+    )
 
 
 def make_game(name: str) -> Callable[[], Game]:

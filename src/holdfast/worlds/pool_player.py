@@ -16,6 +16,10 @@ from holdfast.records import Array
 from holdfast.worlds.pool_board import CLOSE, CONSTRUCT, IDLE, RESET, STEP, Board, Post
 from holdfast.worlds.pool_games import Game, GameSpec, spec_of, where
 
+FAILURES = (Exception, SystemExit)
+"""What a foreign environment may raise: it is named and raised again as a `GameError`. One that calls `sys.exit` has
+failed like any other; the run goes on."""
+
 
 class GameError(Exception):
     """A game raised, or broke the contract; plain values only, so that it can cross a pipe."""
@@ -59,6 +63,8 @@ class Player:
         self._shape: tuple[int, ...] = ()
         self._dtype: Any = None
         """Type of the last observation; it is looked at again when it changes."""
+        self._awaited: set[int] = set()
+        """Slots that were not in when their episode began; they are masked until they appear."""
 
     def sit(self, board: Board) -> None:
         """Play on this board."""
@@ -73,7 +79,7 @@ class Player:
             made = self.make()
         except ConfigError as error:
             raise GameError("config", game, "construct", "ConfigError", str(error), "") from error
-        except Exception as error:  # whatever a foreign environment raises is named and re-raised
+        except FAILURES as error:
             raise self._raised(game, "construct", error) from error
         place = game - self.first
         self.games[place : place + 1] = [made]
@@ -83,7 +89,7 @@ class Player:
 
     def rebuild(self, game: int) -> None:
         """Replace one game by a new one; what the old one says when it is closed does not matter."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(*FAILURES):
             self.games[game - self.first].close()
         self.construct(game)
 
@@ -103,7 +109,7 @@ class Player:
         flat = self._flat
         steps, mask, stage, cuts = flat["steps"], flat["mask"], flat["stage"], flat["cut"]
         rewards, terminations = flat["rewards"], flat["terminations"]
-        truncations, check = flat["truncations"], self._array
+        truncations, check, awaited = flat["truncations"], self._array, self._awaited
         for place in range(begin, self.count):
             game = self.first + place
             low = game * size
@@ -112,9 +118,7 @@ class Player:
             steps[game] = length
             try:
                 rows, gained, over, cut, ended = games[place].step(actions[low : low + size])
-            except (
-                Exception
-            ) as error:  # whatever a foreign environment raises is named and re-raised
+            except FAILURES as error:
                 raise self._raised(game, "step", error) from error
             late = cuts[game] or 0 < max_steps <= length
             left = False
@@ -123,6 +127,10 @@ class Player:
                 if not mask[slot]:
                     rewards[slot], terminations[slot], truncations[slot] = 0.0, False, False
                     new[slot] = old[slot]
+                    if slot in awaited and row is not None:
+                        new[slot] = check(row, game, k, "step")
+                        mask[slot] = left = True
+                        awaited.discard(slot)
                     continue
                 reward, dead = gained[k], over[k]
                 if not isfinite(reward):
@@ -158,7 +166,7 @@ class Player:
             self._enter(CLOSE, self.first + place)
             try:
                 made.close()
-            except Exception as error:  # named and re-raised when the others are closed
+            except FAILURES as error:  # raised when the others are closed
                 failed = failed or self._raised(self.first + place, "close", error)
         self.games = []
         self.leave()
@@ -182,13 +190,18 @@ class Player:
         board.current[game], board.steps[game] = seed, 0
         try:
             rows = self.games[game - self.first].reset(seed)
-        except Exception as error:  # whatever a foreign environment raises is named and re-raised
+        except FAILURES as error:
             raise self._raised(game, "reset", error) from error
         slots, obs = board.slots(game), board.obs
+        if all(row is None for row in rows):
+            raise self._broken(game, "returned no observation", "reset")
         for k, row in enumerate(rows):
-            obs[slots.start + k] = self._array(row, game, k, "reset")
+            slot = slots.start + k
+            there = row is not None
+            obs[slot] = self._array(row, game, k, "reset") if there else 0
+            board.mask[slot] = there
+            (self._awaited.discard if there else self._awaited.add)(slot)
         self._check_finite(obs, game, "reset")
-        board.mask[slots] = True
         self.post.reset_s[game] = monotonic() - began
 
     def _array(self, row: Any, game: int, k: int, phase: str) -> Array:
@@ -217,14 +230,15 @@ class Player:
                     game, f"returned an observation with NaN or infinity for slot {k}", phase
                 )
 
-    def _raised(self, game: int, phase: str, error: Exception) -> GameError:
+    def _raised(self, game: int, phase: str, error: BaseException) -> GameError:
         if phase == "step":
             slots = self.board.slots(game)
             self.board.obs[slots] = self.board.seen[slots]
-        kind = "config" if isinstance(error, ConfigError) else "raised"
+        unfit = isinstance(error, ConfigError)
+        kind, text = ("config", str(error)) if unfit else ("raised", where(error))
         trace = "".join(traceback.format_exception(error))
         self.leave()
-        return GameError(kind, game, phase, type(error).__name__, where(error), trace)
+        return GameError(kind, game, phase, type(error).__name__, text, trace)
 
     def _broken(self, game: int, what: str, phase: str) -> GameError:
         self.leave()
