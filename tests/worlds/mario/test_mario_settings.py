@@ -343,3 +343,10 @@ def test_a_schedule_takes_over_what_another_one_has_unlocked() -> None:
     other = Schedule(MarioOptions(stages="4-1,1-1", **settings))
     other.inherit(before)
     assert other.unlocked == 1 and other.rates.tolist() == [0.0, 1.0]
+
+
+def test_the_brighter_of_two_frames_needs_two_frames() -> None:
+    with pytest.raises(ConfigError, match="only one frame: --brightest false"):
+        MarioOptions(skip=1)
+    assert MarioOptions(skip=1, brightest=False).skip == 1
+    assert MarioOptions(skip=1, observation="tiles").skip == 1

@@ -47,7 +47,7 @@ class MarioOptions:
     crop: bool = False
     """Leave the 32 lines of the status bar out of the picture."""
     brightest: bool = True
-    """Show the brighter of the last two frames at each pixel, against flicker; false: the last frame."""
+    """Show the brighter of the last two frames of a step at each pixel, against flicker; false: the last frame."""
     actions: str = "simple"
     """What the policy chooses from: `right` (5), `simple` (7), `complex` (12) or `extended` (17)."""
     skip: int = 4
@@ -114,6 +114,9 @@ class MarioOptions:
                 )
         if not isinstance(self.rom, str):
             raise _wrong("rom", self.rom, "the path of a file, or nothing")
+        if self.brightest and self.skip == 1 and self.observation == "pixels":
+            words = "false with skip 1, where a step draws only one frame: --brightest false"
+            raise _wrong("brightest", self.brightest, words)
         parse_stages(self.stages)
         parse_anneal(self.anneal)
 
