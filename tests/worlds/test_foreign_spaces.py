@@ -17,6 +17,7 @@ from holdfast.errors import ConfigError, EnvironmentFault, GuardStop
 from holdfast.learn.spec import spec_from
 from holdfast.run import RunDirectory, resume
 from holdfast.worlds.check import check_world
+from holdfast.worlds.foreign import ForeignOptions, ForeignWorld
 
 sys.path.insert(0, str(Path(__file__).parent))
 SMALL: dict[str, Any] = {
@@ -109,3 +110,16 @@ def test_an_evaluation_says_that_its_episodes_did_not_end(tmp_path: Path) -> Non
     trained("endless", tmp_path, **settings)
     report = holdfast.evaluate("r", runs_dir=tmp_path, episodes=3)
     assert report.detail["cut"].startswith("3 of 3 evaluated episodes did not end")
+
+
+def test_only_an_episode_that_was_broken_off_is_cut() -> None:
+    world = ForeignWorld("CartPole-v1", ForeignOptions(games=2, max_steps=5, mode="serial"))
+    world.reset(seed=0)
+    world.request_reset([0])
+    infos = [world.step(np.zeros(2, np.int64))[4] for _ in range(6)]
+    episodes = [episode for info in infos for episode in info.get("episodes", ())]
+    assert [(e.game, e.steps, e.ended, e.cut) for e in episodes] == [
+        (0, 1, "truncated", True),
+        (1, 5, "truncated", False),
+        (0, 5, "truncated", False),
+    ]
