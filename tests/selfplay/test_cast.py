@@ -258,12 +258,12 @@ def test_one_learner_for_all_slots_needs_no_cast() -> None:
 
 def test_a_game_that_was_cut_is_nobodys_win() -> None:
     made, players = cast(pool="pfsp")
-    players.remember("evader", state(1, made), 1)
-    games = np.flatnonzero(np.isin(np.arange(16), players.slots))[1::2] // 2
+    for role in made.game_roles:
+        players.remember(role, state(1, made), 1)
     facts = {"captured": 0.0, "escaped": 0.0}
     for cut in (True, False):
         players.ended(
-            [Episode(int(g), Start(seed=1), 3, np.zeros(2), "x", facts, cut=cut) for g in games]
+            [Episode(g, Start(seed=1), 3, np.zeros(2), "x", facts, cut=cut) for g in range(8)]
         )
-        (member,) = players.pools["evader"].members
-        assert (member.games > 0) == (not cut)
+        counted = [member.games > 0 for pool in players.pools.values() for member in pool.members]
+        assert counted == [not cut] * 2
