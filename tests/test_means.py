@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import holdfast
-from holdfast.progress import mean_fact, start_signals
+from holdfast.progress import Progress, mean_fact, start_signals
 from holdfast.records import Episode, Start
 
 
@@ -24,3 +24,21 @@ def test_means_by_type_of_start_need_not_have_every_fact_in_every_episode() -> N
     signals = start_signals(world, ended)
     assert signals["starts/fresh/captured"] == 0.5
     assert signals["starts/fresh/capture_time_s"] == 4.0
+
+
+def test_cut_episodes_are_counted_but_not_averaged() -> None:
+    world = holdfast.make("pursuit", games=2, max_steps=40)
+    world.reset(seed=0)
+    world.request_reset([0])
+    *_, info = world.step(world.action_space.sample())
+    (cut,) = info["episodes"]
+    assert cut.cut and cut.facts["captured"] == 0.0
+    caught = Episode(1, Start(seed=1), 5, np.zeros(2), "captured", {"captured": 1.0})
+    progress = Progress()
+    progress.add([cut, caught], "pursuit", world.game_roles)
+    assert (progress.episodes, progress.uncut) == (2, 1)
+    assert progress.averages()["pursuit/captured"] == 1.0
+    assert progress.averages()["episode/length_steps"] == 5.0
+    signals = start_signals(world, [cut, caught])
+    assert signals["starts/fresh/episodes"] == 2 and signals["starts/fresh/captured"] == 1.0
+    assert [entry.get("cut", False) for entry in signals["starts/ended"]] == [True, False]

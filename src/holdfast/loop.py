@@ -307,6 +307,7 @@ class Loop:
         self.signals["update"] = progress.update
         self.signals["env_steps"] = progress.env_steps
         self.signals["episode/count"] = progress.episodes
+        self.signals["episode/uncut_count"] = progress.uncut
         self.signals.update(progress.averages())
         if self.config.selfplay.enabled:
             self.remember()

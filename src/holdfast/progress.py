@@ -27,6 +27,8 @@ class Progress:
     update: int = 0
     env_steps: int = 0
     episodes: int = 0
+    uncut: int = 0
+    """Episodes that came to their own end."""
     best_value: float = -math.inf
     best_rank: list[float] = field(default_factory=list)
     """What the rule of `probe.best_by` made of the best probe."""
@@ -47,13 +49,15 @@ class Progress:
     entropy: float | None = None
     """Weight of the entropy bonus that the schedule has set last; guards may have turned it since."""
     recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    """Facts of the last finished episodes."""
+    """Facts of the last episodes that came to their own end."""
 
     def add(self, episodes: Sequence[Episode], world: str, roles: Sequence[str] = ()) -> None:
-        """Remember the facts of finished episodes; `roles` are those of a game's slots."""
+        """Remember the facts of episodes that came to their own end; `roles` are those of a game's slots."""
         self.episodes += len(episodes)
-        of_roles = returns_of(roles, episodes)
-        for k, episode in enumerate(episodes):
+        whole = [episode for episode in episodes if not episode.cut]
+        self.uncut += len(whole)
+        of_roles = returns_of(roles, whole)
+        for k, episode in enumerate(whole):
             facts = {
                 **{f"episode/{name}": values[k] for name, values in of_roles.items()},
                 "episode/return_mean": float(episode.returns.mean()),
@@ -118,14 +122,16 @@ def start_signals(world: World, episodes: Sequence[Episode]) -> dict[str, Any]:
     ended = [
         {"game": e.game, **e.start.brief(), "steps": e.steps, "ended": e.ended, **e.facts}
         | ({"begin": dict(e.begin)} if e.begin else {})
+        | ({"cut": True} if e.cut else {})
         for e in episodes
     ]
     by_type: dict[str, Any] = {}
     for kind in sorted({e.start.type for e in episodes}):
         own = [e for e in episodes if e.start.type == kind]
         by_type[f"starts/{kind}/episodes"] = len(own)
-        for fact in sorted({fact for e in own for fact in e.facts}):
-            values = [float(e.facts[fact]) for e in own if fact in e.facts]
+        whole = [e for e in own if not e.cut]
+        for fact in sorted({fact for e in whole for fact in e.facts}):
+            values = [float(e.facts[fact]) for e in whole if fact in e.facts]
             by_type[f"starts/{kind}/{fact}"] = mean_fact(fact, values)
     return {
         **by_type,

@@ -77,6 +77,8 @@ class Episode:
     begin: Mapping[str, list[float]] = field(default_factory=dict)
     """What a start made of this episode must hold besides its seed, because a seed alone would not bring it back in a world
     of another size or with other values: keys of a snapshot."""
+    cut: bool = False
+    """It was broken off, by `request_reset` or a fault: it has no outcome, and counts in no rate."""
 
 
 @dataclass

@@ -195,3 +195,58 @@ def test_a_collapse_in_training_goes_back_to_a_recent_pair_and_not_to_a_mileston
         kept.pairs.append({"label": label, "update": update, "milestone": milestone, "score": 0.5})
     [decision] = guard.step(signals(11, kept, **{"pursuit/captured": 1.0}))
     assert (decision.kind, decision.name) == ("rollback", "u5")
+
+
+def kinds(guard: CollapseGuard, kept: Kept, update: int, ended: int, **more: Any) -> set[str]:
+    found = guard.step(
+        signals(update, kept, **{"pursuit/captured": 0.0, "episode/uncut_count": ended, **more})
+    )
+    return {decision.kind for decision in found}
+
+
+def test_captures_of_a_script_are_no_collapse_and_do_not_stay_in_the_window() -> None:
+    for script in ({"guard/protocol/phase": 0}, {"guard/protocol/warming": 1}):
+        guard, kept = CollapseGuard(CollapseConfig()), Kept()
+        kept.take(0, guard.initial({"update": 0, **script}))
+        game = {"guard/protocol/phase": 1, "guard/protocol/warming": 0}
+        assert kinds(guard, kept, 1, 300, **script) == set()
+        # The protocol ends it at the update whose games the script still played.
+        assert kinds(guard, kept, 2, 600, **game) == set()
+        assert kinds(guard, kept, 3, 699, **game) == set()
+        again = CollapseGuard(CollapseConfig())
+        again.load_state_dict(guard.state_dict())
+        for one in (guard, again):
+            assert kinds(one, kept, 4, 700, **game) == {"rollback"}
+
+
+def test_with_overlap_the_rollout_that_was_played_ahead_is_the_scripts_too() -> None:
+    guard, kept = CollapseGuard(CollapseConfig()), Kept()
+    kept.take(0, guard.initial({}))
+    late = {"train/policy_lag": 1, "guard/protocol/phase": 1}
+    assert kinds(guard, kept, 1, 90, **late, **{"guard/protocol/warming": 1}) == set()
+    assert kinds(guard, kept, 2, 500, **late) == kinds(guard, kept, 3, 900, **late) == set()
+    assert kinds(guard, kept, 4, 1000, **late) == {"rollback"}
+
+
+def test_cut_episodes_do_not_fill_the_window() -> None:
+    guard, kept = CollapseGuard(CollapseConfig()), Kept()
+    kept.take(0, guard.initial({}))
+    assert kinds(guard, kept, 1, 99) == set()
+    assert kinds(guard, kept, 2, 100) == {"rollback"}
+
+
+def test_a_state_of_before_there_were_fresh_windows_still_loads() -> None:
+    guard = CollapseGuard(CollapseConfig())
+    old = {
+        k: guard.state_dict()[k] for k in ("rollbacks", "last_steps", "floor", "losing", "entropy")
+    }
+    guard.load_state_dict(old)
+    assert (guard.fresh_from, guard.scripted_until, guard.told) == (0, -1, False)
+
+
+def test_a_collapse_with_nothing_to_go_back_to_is_said_once() -> None:
+    guard, kept = CollapseGuard(CollapseConfig(keep_every=1000)), Kept()
+    made = [kinds(guard, kept, update, 200) for update in (1, 2, 3)]
+    assert made == [{"warn"}, set(), set()]
+    assert kinds(guard, kept, 4, 200, **{"pursuit/captured": 0.5}) == set()
+    assert kinds(guard, kept, 5, 200) == {"warn"}, "another collapse"

@@ -146,3 +146,34 @@ def test_it_goes_on_from_its_state() -> None:
     for line in lines[11:]:
         assert update(whole, *line) == update(second, *line)
         assert whole.status() == second.status()
+
+
+def test_ground_won_on_a_new_stage_is_progress_though_another_came_further() -> None:
+    guard = ProgressGuard(ProgressConfig(patience=2))
+    kinds = [
+        update(guard, ended(x, 1, label=stage))
+        for x, stage in ((3000, "1-1"), (200, "1-2"), (400, "1-2"), (600, "1-2"))
+    ]
+    assert kinds == [[], [], [], []]
+    assert guard.status()["since_best_updates"] == 0 and guard.status()["best"] == 3000
+    stuck = [guard.step({"starts/ended": [ended(600, 1, label="1-2")]}) for _ in range(2)]
+    assert stuck[0] == [] and "the best of its stage" in stuck[1][0].message
+    (again,) = guard.step({"starts/ended": [ended(700, 1, label="1-2")]})
+    assert again.message == "progress again in 1-2: 700 after 3 updates at 600.0"
+
+
+def test_a_state_without_the_best_of_each_stage_still_loads() -> None:
+    guard = ProgressGuard(ProgressConfig())
+    update(guard, ended(900, 1), ended(300, 1, label="1-2"))
+    old = {k: v for k, v in guard.state_dict().items() if k != "bests"}
+    again = ProgressGuard(ProgressConfig())
+    again.load_state_dict(old)
+    assert again.bests == guard.bests == {"1-1": 900, "1-2": 300}
+    again.load_state_dict({**old, "stages": [], "best": 950.0})
+    assert again.bests == {"": 950.0}
+
+
+def test_an_episode_that_was_cut_is_in_no_rate() -> None:
+    guard = ProgressGuard(ProgressConfig())
+    update(guard, ended(3161, 9, clear=1.0), ended(40, 0, cut=True))
+    assert (guard.status()["clear_rate"], guard.status()["positive_ratio"]) == (1.0, 1.0)

@@ -88,9 +88,18 @@ def test_the_evader_first_after_an_advance_does_not_disturb_the_turns() -> None:
     play = Play(rates, phase_steps=100, evader_first=True, curriculum=smooth).run(7)
     # S1 p, S2 e (advance), one owed phase of the evader, then p e p e as if nothing had happened.
     assert "".join(play.history) == "pe" + "e" + "pepe"
+    # After an advance in a phase of the pursuer the evader's turn comes anyway.
     rates = [0.9, 0.5, 0.5, 0.5, 0.5, 0.5]
     play = Play(rates, phase_steps=100, evader_first=True, curriculum=smooth).run(6)
-    assert "".join(play.history) == "p" + "e" + "epep"
+    assert "".join(play.history) == "pepepe"
+    assert play.guard.owed == 0
+
+
+def test_a_boost_of_the_evader_pays_what_it_is_owed() -> None:
+    smooth = CurriculumConfig(kind="smooth", capture_above=0.7)
+    boost = {"boost_gap": 0.3, "boost_phases": 2}
+    settings = {"phase_steps": 100, "evader_first": True, "curriculum": smooth, **boost}
+    assert "".join(Play([0.9, 0.5], **settings).run(5).history) == "p" + "ee" + "ep"
 
 
 def test_the_evader_trains_longer_among_obstacles() -> None:
@@ -148,6 +157,27 @@ def test_the_run_ends_after_the_last_phase() -> None:
     assert Play(0.9, phase_steps=100, max_phases=3).run(3).kinds("finish")[0][0] == 3
 
 
+def test_the_last_phase_keeps_its_milestone_and_leaves_the_pair_as_it_was_evaluated() -> None:
+    smooth = CurriculumConfig(kind="smooth", capture_above=0.7)
+    settings = {"warm_start_steps": 50, "curriculum": smooth, "evader_first": True}
+    play = Play([0.3, 0.9], phase_steps=100, max_phases=2, **settings).run(2)
+    last = [d for update, d in play.made if update == 2]
+    assert [(d.kind, d.name) for d in last] == [("keep_pair", "S2:evader"), ("finish", "phases")]
+    assert play.guard.levels.place == 0 and play.guard.status()["gap"] == 0.8
+
+
+def test_a_run_that_converges_in_its_last_phase_says_so() -> None:
+    play = Play(0.5, phase_steps=100, max_phases=2, converged_gap=0.1, converged_evaluations=2)
+    assert [d.name for _, d in play.run(2).kinds("finish")] == ["converged"]
+
+
+def test_the_values_of_a_level_are_told_by_name() -> None:
+    smooth = CurriculumConfig(kind="smooth")
+    play = Play([0.9, 0.5], phase_steps=100, curriculum=smooth).run(1)
+    told = [d.message for update, d in play.kinds("set_world") if update == 1]
+    assert "level 2 of 21: max_init_distance 5.5" in told and len(set(told)) == len(told)
+
+
 def test_an_advance_holds_the_evader_and_warms_it_up_from_its_best_milestone() -> None:
     smooth = CurriculumConfig(kind="smooth", capture_above=0.7)
     rates = [0.3, 0.6, 0.9, 0.5]
@@ -161,6 +191,7 @@ def test_an_advance_holds_the_evader_and_warms_it_up_from_its_best_milestone() -
     assert (update, back.name, back.role) == (3, "S1:pursuer", "evader")
     assert [(u, d.name) for u, d in play.kinds("stand_in")] == [(3, "random"), (5, "")]
     assert "".join(play.history[3:5]) == "ee"
+    assert play.guard.status()["warming"] == 0
 
 
 def test_old_distances_stay_in_a_share_of_the_games() -> None:

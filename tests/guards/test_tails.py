@@ -209,6 +209,16 @@ def test_cured_and_relapsed_starts_are_counted() -> None:
     assert found == [(0, 0), (0, 0), (1, 0), (0, 1), (0, 1), (1, 0)]
 
 
+def test_an_episode_that_was_broken_off_is_no_failure_of_its_start() -> None:
+    ledger = TailLedger(TailsConfig(mine=True), [stage(starts=1, count=9)])
+    world = begin(ledger, 1)
+    world.turn(ledger)
+    seen = world.play(survival=0.1)
+    ledger.step({**seen, "starts/ended": [{**e, "cut": True} for e in seen["starts/ended"]]})
+    assert [use[3] for use in ledger.about("a:0")["uses"]] == ["cut"]
+    assert ledger.book.records["a:0"].failures == 0
+
+
 def test_uncured_first_gives_relapsed_then_open_then_cured_starts() -> None:
     ledger = TailLedger(TailsConfig(order="uncured_first"), [stage(starts=4, count=99)])
     for k, state in enumerate(("cured", "open", "relapsed", "open")):

@@ -254,3 +254,16 @@ def test_one_learner_for_all_slots_needs_no_cast() -> None:
     players = Cast(SelfPlayConfig(), made, Streams(0), {}, {})
     assert list(players.seats) == [""] and len(players.slots) == 0
     assert isinstance(policy_of(state(1, made)), Policy) and LearnerConfig().kind == "auto"
+
+
+def test_a_game_that_was_cut_is_nobodys_win() -> None:
+    made, players = cast(pool="pfsp")
+    for role in made.game_roles:
+        players.remember(role, state(1, made), 1)
+    facts = {"captured": 0.0, "escaped": 0.0}
+    for cut in (True, False):
+        players.ended(
+            [Episode(g, Start(seed=1), 3, np.zeros(2), "x", facts, cut=cut) for g in range(8)]
+        )
+        counted = [member.games > 0 for pool in players.pools.values() for member in pool.members]
+        assert counted == [not cut] * 2

@@ -17,7 +17,7 @@ def train(folder: Path, **settings: Any) -> None:
     holdfast.train("pursuit", runs_dir=folder, run="r", say=lambda text: None, **SMALL, **settings)
 
 
-@pytest.mark.parametrize("guard", ["protocol", "balance"])
+@pytest.mark.parametrize("guard", ["protocol", "balance", "collapse"])
 def test_a_guard_that_chooses_sides_needs_sides(guard: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--selfplay\.enabled true"):
         train(tmp_path, **{f"guards__{guard}__enabled": True})

@@ -21,6 +21,7 @@ from holdfast.probes.films import film_foreign
 from holdfast.probes.runner import ProbeSpec
 from holdfast.run import RunDirectory, resume
 from holdfast.worlds.check import check_world
+from holdfast.worlds.foreign import ForeignOptions, ForeignWorld
 from holdfast.worlds.pool_games import GymnasiumGame, plain_actions
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -224,3 +225,16 @@ def test_a_dry_run_refuses_one_sample_too(capsys: pytest.CaptureFixture[str]) ->
 
 def test_three_agents_give_one_learner_three_samples(tmp_path: Path) -> None:
     assert trained("Paid", tmp_path, **ONE).state == "finished"
+
+
+def test_only_an_episode_that_was_broken_off_is_cut() -> None:
+    world = ForeignWorld("CartPole-v1", ForeignOptions(games=2, max_steps=5, mode="serial"))
+    world.reset(seed=0)
+    world.request_reset([0])
+    infos = [world.step(np.zeros(2, np.int64))[4] for _ in range(6)]
+    episodes = [episode for info in infos for episode in info.get("episodes", ())]
+    assert [(e.game, e.steps, e.ended, e.cut) for e in episodes] == [
+        (0, 1, "truncated", True),
+        (1, 5, "truncated", False),
+        (0, 5, "truncated", False),
+    ]

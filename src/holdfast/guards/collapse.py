@@ -4,6 +4,9 @@ Two measures see a collapse. During training: the policy's entropy, and the shar
 episodes. At evaluations: a side that wins next to nothing for several in a row. Pairs are kept while all is
 well; a rollback goes to the third newest (training) or to the best-balanced (evaluation), for both sides, and
 never to a pair older than the last one that was gone back to.
+
+In a cold or warm start of the protocol a script plays the pursuer, so captures say nothing about the learners; they
+are counted afresh afterwards.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from holdfast.guards.guard import Guard, number
 from holdfast.records import Cause, Decision, Signals
 
 ROLES = ("pursuer", "evader")
+WINDOW = 100
+"""Episodes over which the loop averages `pursuit/captured`."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,21 @@ class CollapseGuard(Guard):
         self.floor = -1
         self.losing = dict.fromkeys(ROLES, 0)
         self.entropy = dict.fromkeys(ROLES, 0.0)
+        self.scripted_until = -1
+        """Last update whose rollout a script played in."""
+        self.fresh_from = 0
+        """Episodes that had ended when the learners began to play each other."""
+        self.told = False
 
     def initial(self, signals: Signals) -> list[Decision]:
+        self._watch_scripts(signals)
         return [self._keep(0, 0.5)]
 
     def step(self, signals: Signals) -> list[Decision]:
+        self._watch_scripts(signals)
         found = self._collapsed(signals)
         if found is None:
+            self.told = False
             update = int(number(signals, "update") or 0)
             return (
                 [self._keep(update, _rate(signals))] if update % self.config.keep_every == 0 else []
@@ -76,6 +89,9 @@ class CollapseGuard(Guard):
             return []
         target = self._target(signals, best)
         if target is None:
+            if self.told:
+                return []
+            self.told = True
             text = f"the {role} has collapsed, and there is no pair to go back to yet"
             return [Decision("warn", cause, name="collapse", role=role, message=text)]
         self.rollbacks += 1
@@ -114,17 +130,24 @@ class CollapseGuard(Guard):
                     streak = self.losing[role]
                     return Cause(f"{role} win rate", own, config.rate_below, streak), role, True
         captures = number(signals, "pursuit/captured")
-        enough = (number(signals, "episode/count") or 0) >= 100
-        if captures is not None and enough:
+        if captures is not None and _ended(signals) - self.fresh_from >= WINDOW:
             if config.capture_high < 1 and captures >= config.capture_high:
-                return (
-                    Cause("pursuit/captured", captures, config.capture_high, 100),
-                    ROLES[1],
-                    False,
-                )
+                cause = Cause("pursuit/captured", captures, config.capture_high, WINDOW)
+                return cause, ROLES[1], False
             if config.capture_low > 0 and captures <= config.capture_low:
-                return Cause("pursuit/captured", captures, config.capture_low, 100), ROLES[0], False
+                cause = Cause("pursuit/captured", captures, config.capture_low, WINDOW)
+                return cause, ROLES[0], False
         return None
+
+    def _watch_scripts(self, signals: Signals) -> None:
+        """Begin to count afresh while a script plays for a learner."""
+        update = int(number(signals, "update") or 0)
+        cold = number(signals, "guard/protocol/phase") == 0
+        if cold or number(signals, "guard/protocol/warming"):
+            # The coming rollout is scripted too, and with overlap the one after it.
+            self.scripted_until = update + 1 + int(number(signals, "train/policy_lag") or 0)
+        if update <= self.scripted_until:
+            self.fresh_from = _ended(signals)
 
     def _target(self, signals: Signals, best: bool) -> dict[str, Any] | None:
         """Return the pair to go back to: none older than the last one that was gone back to.
@@ -151,12 +174,27 @@ class CollapseGuard(Guard):
             "floor": self.floor,
             "losing": dict(self.losing),
             "entropy": dict(self.entropy),
+            "scripted_until": self.scripted_until,
+            "fresh_from": self.fresh_from,
+            "told": self.told,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.rollbacks, self.last_steps = int(state["rollbacks"]), int(state["last_steps"])
         self.floor = int(state["floor"])
         self.losing, self.entropy = dict(state["losing"]), dict(state["entropy"])
+        self.scripted_until = int(state.get("scripted_until", -1))
+        self.fresh_from = int(state.get("fresh_from", 0))
+        self.told = bool(state.get("told", False))
+
+
+def _ended(signals: Signals) -> int:
+    """Return how many episodes have come to their own end so far."""
+    for name in ("episode/uncut_count", "episode/count"):
+        count = number(signals, name)
+        if count is not None:
+            return int(count)
+    return 0
 
 
 def _rate(signals: Signals) -> float:

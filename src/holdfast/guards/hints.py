@@ -25,8 +25,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "entropy": ("train/entropy_mean",),
     "entropy_max": ("train/entropy_max",),
     "explained_variance": ("train/explained_variance",),
-    "replay_fill": ("train/replay_fill",),
-    "policy_lag": ("train/policy_lag",),
+    "replay_fill": ("train/replay_fill_rate",),
 }
 """Signals that a fact is taken from, the first that is there."""
 LIT = 20

@@ -1,8 +1,8 @@
 """How far training episodes come: positive-progress ratio, stagnation, milestones, rates by stage.
 
 Everything is computed from the facts of the episodes that ended in an update (`starts/ended`), so a recorded
-run gives the same numbers again. Only episodes that began at a fresh start count, and of these only those that no
-script played a step of: ground that a snapshot start or a script brought is not the policy's.
+run gives the same numbers again. Only episodes that began at a fresh start and were not cut count, and of these only
+those that no script played a step of: ground that a snapshot start or a script brought is not the policy's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from holdfast.records import Cause, Decision, Signals
 
 Ended = Mapping[str, Any]
 """One entry of `starts/ended`: the start in brief, `steps`, `ended`, and the episode's facts."""
+Moved = tuple[str, float, float]
+"""A stage, its best now, and its best before."""
 ROW = ("reached", "gain", "stall", "clear", "death", "pit", "stagnation", "timeout")
 """What is kept of an episode."""
 FLAGS = {
@@ -48,15 +50,21 @@ def crowd(rows: Iterable[Sequence[float]], near: float) -> tuple[float, float]:
 
 
 def own_episodes(signals: Signals) -> list[Ended]:
-    """Return the episodes of this update that the policy played alone from a fresh start."""
+    """Return the episodes of this update that the policy played alone from a fresh start to their end."""
     ended: Sequence[Ended] = signals.get("starts/ended") or ()
-    return [e for e in ended if not e.get("snapshot") and not number(e, "scripted")]
+    whole = [e for e in ended if not e.get("cut")]
+    return [e for e in whole if not e.get("snapshot") and not number(e, "scripted")]
 
 
 def facts_of(episodes: Iterable[Ended], name: str) -> list[float]:
     """Return a fact of the episodes that have it and in which it is finite."""
     found = (number(episode, name) for episode in episodes)
     return [value for value in found if value is not None and math.isfinite(value)]
+
+
+def _finite(best: float) -> float | None:
+    """Return the best, or None before there is one."""
+    return best if math.isfinite(best) else None
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class ProgressConfig:
 
 
 class ProgressGuard(Guard):
-    """Measures progress by update and by stage; warns when the best so far has not moved for a while.
+    """Measures progress by update and by stage; warns when the best of no stage has moved for a while.
 
     Reads `starts/ended`. An update in which no episode of the policy's own ended leaves every number as it was
     and only ages the best.
@@ -94,6 +102,8 @@ class ProgressGuard(Guard):
     def __init__(self, config: ProgressConfig) -> None:
         self.config = config
         self.best = -math.inf
+        self.bests: dict[str, float] = {}
+        """The best of each stage."""
         self.since_best = 0
         self.active = False
         self.totals = {"episodes": 0, "clears": 0}
@@ -121,7 +131,20 @@ class ProgressGuard(Guard):
         self.now["episodes_now"] = len(own)
         done = any(value > 0 for value in facts_of(own, self.config.done_fact))
         said = [d for one in self._wanted for d in one.look(own, "episodes")]
-        return said + self._judge(max(reached, default=-math.inf), done)
+        return said + self._judge(self._renew(own), done)
+
+    def _renew(self, episodes: Iterable[Ended]) -> Moved | None:
+        """Renew the best of every stage; return the last one that moved."""
+        moved = None
+        for episode in episodes:
+            stage = str(episode.get("label") or "")
+            before = self.bests.get(stage, -math.inf)
+            for reached in facts_of([episode], self.config.fact):
+                if reached > before:
+                    self.bests[stage] = reached
+                    moved = (stage, reached, before)
+        self.best = max(self.bests.values(), default=-math.inf)
+        return moved
 
     def _keep(self, episode: Ended) -> None:
         row = [
@@ -138,26 +161,29 @@ class ProgressGuard(Guard):
             self.stages.setdefault(stage, deque(maxlen=self.config.window)).append(row)
             self.played[stage] = self.played.get(stage, 0) + 1
 
-    def _judge(self, reached: float, done: bool) -> list[Decision]:
-        """Age or renew the best; return a warning or its end."""
-        patience = self.config.patience
-        if reached > self.best or done:
-            before, since = self.best, self.since_best
-            self.best = max(reached, before)
-            self.since_best = 0
+    def _judge(self, moved: Moved | None, done: bool) -> list[Decision]:
+        """Age the best, or begin anew where one moved; return a warning or its end."""
+        patience, signal = self.config.patience, f"starts/ended {self.config.fact}"
+        if moved is not None or done:
+            since, self.since_best = self.since_best + 1, 0
             if not self.active:
                 return []
             self.active = False
-            cause = Cause(f"starts/ended {self.config.fact}", reached, before, since + 1)
-            message = f"progress again: {reached:g} after {since + 1} updates at {before:g}"
+            stage, reached, before = moved or ("", self.best, self.best)
+            cause = Cause(signal, reached, _finite(before), since)
+            where = f" in {stage}" if stage else ""
+            message = (
+                f"progress again{where}: {reached:g} after {since} updates at {_finite(before)}"
+            )
             return [Decision("clear", cause, name="progress", message=message)]
         self.since_best += 1
         if not patience or self.active or self.since_best < patience:
             return []
         self.active = True
-        best = self.best if math.isfinite(self.best) else None
-        cause = Cause(f"starts/ended {self.config.fact}", best, best, self.since_best)
-        message = f"no episode came further than {best} for {self.since_best} updates"
+        best = _finite(self.best)
+        cause = Cause(signal, best, best, self.since_best)
+        than = "the best of its stage" if len(self.bests) > 1 else best
+        message = f"no episode came further than {than} for {self.since_best} updates"
         return [Decision("warn", cause, name="progress", message=message)]
 
     def light(self) -> str:
@@ -198,6 +224,7 @@ class ProgressGuard(Guard):
         # lists, not dicts by stage: labels are free text, and keys become paths in a checkpoint
         return {
             "best": self.best,
+            "bests": [[stage, best] for stage, best in self.bests.items()],
             "since_best": self.since_best,
             "active": self.active,
             "totals": dict(self.totals),
@@ -221,4 +248,12 @@ class ProgressGuard(Guard):
             for stage, _, rows in state["stages"]
         }
         self.played = {stage: int(count) for stage, count, _ in state["stages"]}
+        self.bests = {stage: float(best) for stage, best in state.get("bests") or self._known()}
         restore(self._wanted, state.get("wanted"))
+
+    def _known(self) -> list[tuple[str, float]]:
+        """Return the best of each stage as far as a state without them tells it."""
+        if len(self.stages) > 1:
+            place = ROW.index("reached")
+            return [(s, max(row[place] for row in rows)) for s, rows in self.stages.items()]
+        return [(next(iter(self.stages), ""), self.best)] if math.isfinite(self.best) else []

@@ -6,7 +6,7 @@ a phase is one update (micro-phases), judged only at evaluations.
 
 Who trains next, in this order: a role that is frozen for good; a free choice still owed to the evader after
 an advance; the loser while a boost lasts; the pattern of `ratio`; else the other side. An owed phase is
-inserted: the pattern goes on after it where it stood.
+inserted, and the pattern goes on after it where it stood; where the evader's turn comes anyway, that turn pays it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,10 @@ class Protocol(Guard):
         if due:
             cause = Cause("env_steps since the last change", env_steps - self.freeze.since, due)
         # The milestone is kept before the evaluation is judged: a warm start changes the evader.
-        decisions = self._milestone(rate, cause) + self._evaluated(signals, rate)
+        decisions = self._milestone(rate, cause)
+        if self.config.max_phases and self.phase >= self.config.max_phases:
+            return decisions + self._end(signals, rate, cause)
+        decisions += self._evaluated(signals, rate)
         if self.freeze.due(env_steps):
             self.freeze.change(env_steps)
         return decisions + self._next(signals, cause)
@@ -169,11 +172,19 @@ class Protocol(Guard):
         facts = {"milestone": True, "score": rate.value}
         return [Decision("keep_pair", cause, name=f"S{self.phase}:{self.role}", value=facts)]
 
-    def _next(self, signals: Signals, cause: Cause) -> list[Decision]:
-        """End the phase: choose who trains, or end the run."""
-        if self.config.max_phases and self.phase >= self.config.max_phases:
+    def _end(self, signals: Signals, rate: Rate | None, cause: Cause) -> list[Decision]:
+        """End the run after its last phase; no level moves, so that the pair stays as it was evaluated."""
+        decisions = []
+        if rate is not None:
+            self.gap = ne_gap(rate).value
+            decisions = self._converged(rate, signals, self.levels.full)
+        if all(decision.kind != "finish" for decision in decisions):
             text = f"{self.phase} phases are done"
-            return [Decision("finish", cause, name="phases", message=text)]
+            decisions.append(Decision("finish", cause, name="phases", message=text))
+        return decisions
+
+    def _next(self, signals: Signals, cause: Cause) -> list[Decision]:
+        """End the phase: choose who trains."""
         self.phase += 1
         old, self.role = self.role, self._choose()
         self.begun = int(number(signals, f"selfplay/{self.role}_steps") or 0)
@@ -185,15 +196,16 @@ class Protocol(Guard):
     def _choose(self) -> str:
         if self.freeze.active:
             return self.freeze.trains
+        boosted = self.boost[1] > 0
+        pattern = [PURSUER] * self.config.ratio + [EVADER]
+        role = str(self.boost[0]) if boosted else pattern[(self.turn + 1) % len(pattern)]
         if self.owed:
             self.owed -= 1
-            return EVADER
-        if self.boost[1] > 0:
-            self.boost[1] -= 1
-            return str(self.boost[0])
-        self.turn += 1
-        pattern = [PURSUER] * self.config.ratio + [EVADER]
-        return pattern[self.turn % len(pattern)]
+            if role != EVADER:
+                return EVADER
+        self.boost[1] -= boosted
+        self.turn += not boosted
+        return role
 
     def _train(self, cause: Cause, what: str, signals: Signals) -> list[Decision]:
         """Begin a phase; one that is filled by its first update is evaluated after that."""
@@ -272,9 +284,11 @@ class Protocol(Guard):
             before = self.levels.values(max(0, self.levels.place - 1))
             for name in ("min_init_distance", "max_init_distance"):
                 values[f"mixed_{name}"] = before[name]
-        text = f"level {self.levels.place + 1} of {self.levels.last + 1}"
+        level = f"level {self.levels.place + 1} of {self.levels.last + 1}"
         return [
-            Decision("set_world", cause, name=name, value=value, message=text)
+            Decision(
+                "set_world", cause, name=name, value=value, message=f"{level}: {name} {value:g}"
+            )
             for name, value in values.items()
         ]
 
@@ -345,6 +359,7 @@ class Protocol(Guard):
     def status(self) -> dict[str, Any]:
         return {
             "phase": 0 if self.cold else self.phase,
+            "warming": int(self.warming > 0),
             "role": self.role,
             "level": self.levels.place + 1,
             "full_level": self.levels.full,

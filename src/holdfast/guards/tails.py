@@ -7,7 +7,7 @@ each one by its id:
     queued      in the stage, not handed out yet
     injected    waits in a game's queue; a ticket says which stage and game
     consumed    an episode of that game began from it, at a known update
-    ended       with an outcome: success, failure, or cut (the world was rebuilt under it)
+    ended       with an outcome: success, failure, or cut (it was broken off, or the world was rebuilt under it)
 
 A start is *cured* after `cured_after` successes in a row, each in a later update than the one before, and
 *relapsed* when it fails again (or is mined again) afterwards. Starts that were injected but not consumed
@@ -145,8 +145,10 @@ class TailLedger(Guard):
         return decisions + injected + self._warn() + unknown
 
     def _judged(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return how an episode ended; one that a script played a step of has no outcome."""
-        return {**entry, self.config.success_fact: None} if number(entry, "scripted") else entry
+        """Return how an episode ended; one that was cut, or that a script played a step of, has no outcome."""
+        if entry.get("cut") or number(entry, "scripted"):
+            return {**entry, self.config.success_fact: None}
+        return entry
 
     def requeue(self, signals: Signals) -> list[Decision]:
         """Take back what waited in a world that was rebuilt; return starts for the new one.

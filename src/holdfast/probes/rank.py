@@ -33,7 +33,7 @@ class Rule:
     @property
     def main(self) -> str:
         """The first metric that is compared, or that has a bound."""
-        return [*self.orders, *self.bounds][0][0]
+        return self.orders[0][0] if self.orders else self.bounds[0][0]
 
     @property
     def names(self) -> list[str]:

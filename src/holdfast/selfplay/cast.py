@@ -196,10 +196,10 @@ class Cast:
             full |= {over[int(place)].game for place in come}
 
     def _count(self, role: str, visitors: Visitors, over: Mapping[int, Episode]) -> None:
-        """Put the episodes that ended into the records of those who played them."""
+        """Put the episodes that came to their own end into the records of those who played them."""
         for place, episode in over.items():
             member = int(visitors.who[place])
-            if member != NOBODY:
+            if member != NOBODY and not episode.cut:
                 score = int(won(episode, self.roles.index(role)))
                 self.pools[role].result(member, score, 1)
 

@@ -11,6 +11,13 @@ from holdfast.learn.rnd import NoveltyConfig
 from holdfast.selfplay.opponents import LEARN
 from holdfast.selfplay.options import SelfPlayConfig
 
+SIDES = {
+    "protocol": "decides which side learns",
+    "balance": "decides which side learns",
+    "collapse": "takes a side back that has collapsed",
+}
+"""Guards that act on the sides of self-play, and what they do."""
+
 
 def check_sides(
     selfplay: SelfPlayConfig,
@@ -27,11 +34,11 @@ def check_sides(
 
 
 def check_guards(selfplay: SelfPlayConfig, guards: GuardsConfig) -> None:
-    """Raise if a guard that decides which side learns has no sides, or if there are two of them."""
-    for name in ("protocol", "balance"):
+    """Raise if a guard that acts on the sides has none, or if two guards decide which side learns."""
+    for name, does in SIDES.items():
         if getattr(guards, name).enabled and not selfplay.enabled:
             raise ConfigError(
-                f"guards.{name} decides which side learns, but one learner plays all sides. "
+                f"guards.{name} {does}, but one learner plays all sides. "
                 f"Add --selfplay.enabled true, or leave it out: --guards.{name}.enabled false"
             )
     if guards.protocol.enabled and guards.balance.enabled:

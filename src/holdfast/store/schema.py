@@ -134,6 +134,9 @@ METRICS = (
     ),
     Field("health/<name>", "number", "`nonfinite`: losses and parameters that were not finite"),
     Field("episode/count", "integer", "games finished so far"),
+    Field(
+        "episode/uncut_count", "integer", "those of them that were not cut; only these are averaged"
+    ),
     Field("episode/return_mean", "number", "mean over slots and the last 100 finished games"),
     Field("episode/return_<role>", "number", "the same of one role, where a world has several"),
     Field("episode/length_steps", "number", "mean over the last 100 finished games"),

@@ -280,6 +280,7 @@ class ForeignWorld(World):
                     returns=self._returns[slots].copy(),
                     ended="terminated" if terminated else "truncated",
                     detail={"fault": str(lost[g])} if g in lost else {},
+                    cut=not terminated and (g in lost or bool(board.cut[g])),
                 )
             )
             if g not in lost:

@@ -6,6 +6,7 @@ Needs the user's ROM: `pip install --no-deps gym-super-mario-bros==7.4.0`.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,7 @@ def test_a_reset_that_was_asked_for_is_forced() -> None:
     world.request_reset([1])
     _, _, terminations, truncations, info = world.step(act(world, "NOOP"))
     assert truncations.tolist() == [False, True] and not terminations.any()
-    assert info["episodes"][0].ended == "forced"
+    assert info["episodes"][0].ended == "forced" and info["episodes"][0].cut
 
 
 def test_every_reason_is_in_the_closed_list() -> None:
@@ -278,6 +279,12 @@ def test_a_snapshot_that_does_not_fit_is_refused() -> None:
     world = make()
     with pytest.raises(ConfigError, match="'ram' with nothing"):
         world.queue_starts([0], [Start(snapshot={"vram": np.zeros(2048, np.uint8)})])
+    for name, shape in (("area_best", (128,)), ("frame", (84, 84))):
+        wrong = {**world.snapshot(0), name: np.zeros(3, np.int64)}
+        with pytest.raises(
+            ConfigError, match=re.escape(f"'{name}' with shape (3,). Allowed: shape {shape}")
+        ):
+            world.queue_starts([0], [Start(snapshot=wrong)])
     snapshot = {**world.snapshot(0)}
     snapshot["ram"] = snapshot["ram"].copy()
     snapshot["ram"][at.SUBROUTINE] = 4

@@ -194,6 +194,8 @@ def test_outputs_of_the_wrong_shape_are_refused() -> None:
         machines.run(0, 1, grey=np.zeros((1, 84, 84), np.uint8))
     with pytest.raises(ValueError, match="grey must be contiguous uint8"):
         machines.run(0, 1, grey=np.zeros((2, 84, 84), np.float32))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="top must be a line of the picture, 0-239, not 300"):
+        machines.run(0, 1, grey=np.zeros((2, 84, 84), np.uint8), top=300)
     with pytest.raises(ValueError, match="picture must be"):
         machines.run(0, 1, picture=np.zeros((2, 84, 84), np.uint8))
     with pytest.raises(ValueError, match="'ram' is missing"):

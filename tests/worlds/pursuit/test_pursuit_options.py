@@ -132,6 +132,22 @@ def test_what_hides_the_opponent_is_refused_where_nothing_is_hidden(name, value)
     assert getattr(PursuitOptions(observation="masked", **{name: value}), name) == value
 
 
+@pytest.mark.parametrize("name", ["w_cbf_margin", "w_cbf_condition", "w_cbf_intervention"])
+def test_what_pays_for_the_barrier_is_refused_where_the_pursuer_has_none(name):
+    for safety in ("none", "evader"):
+        with pytest.raises(ConfigError, match=f"'{name}'.*--safety pursuer or both.*does nothing"):
+            PursuitOptions(safety=safety, **{name: 0.5})
+    for safety in ("pursuer", "both"):
+        assert getattr(PursuitOptions(safety=safety, **{name: 0.5}), name) == 0.5
+    with pytest.raises(ConfigError, match="does nothing"):
+        PursuitWorld().set_value(name, 0.5)
+
+
+def test_hiding_cannot_cost_by_the_reward_for_occlusion():
+    with pytest.raises(ConfigError, match=r"'w_occlusion'.*of at least 0"):
+        PursuitOptions(w_occlusion=-0.5)
+
+
 def test_what_acts_without_a_mask_is_allowed():
     PursuitOptions(w_vis_pursuer=0.1, sensing_radius=3.0)
     PursuitOptions(observation="sensors", w_search=0.1, sensing_radius=3.0)

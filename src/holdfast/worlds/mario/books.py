@@ -70,6 +70,8 @@ ENDS = (
 """Why an episode ended, by number. Those before `timeout_steps` terminate it; the others cut it (truncation)."""
 (CLEARED, BY_ENEMY, BY_PIT, BY_TIME, WARPED, STAGNATED, TIMED_OUT, FORCED, STUCK) = range(1, 10)
 DEATHS = ENDS[BY_ENEMY : BY_TIME + 1]
+CUTS = ENDS[FORCED:]
+"""Reasons that are no outcome."""
 
 
 class Books(NamedTuple):

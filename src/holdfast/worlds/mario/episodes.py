@@ -16,6 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.records import Array, Episode, Start
 from holdfast.worlds.mario import books as b
 from holdfast.worlds.mario.books import Books
+from holdfast.worlds.mario.frames import SIDE
 from holdfast.worlds.mario.machine import Bank
 from holdfast.worlds.mario.options import stage_name
 from holdfast.worlds.mario.play import is_busy
@@ -23,6 +24,8 @@ from holdfast.worlds.mario.rewards import COMPONENTS
 from holdfast.worlds.mario.stages import mix
 from holdfast.worlds.mario.trail import Trail
 
+OPTIONAL = {"area_best": (b.AREAS,), "frame": (SIDE, SIDE)}
+"""Shapes of what a snapshot may hold besides the console."""
 PLACE = 16
 """Pixels within which two deaths are at the same place."""
 
@@ -57,6 +60,7 @@ def make_episode(
             "actions": dict(zip(action_names, books.chosen[g].tolist(), strict=True)),
             "before": trail.before(g, steps, place) if ended in b.DEATHS else None,
         },
+        cut=ended in b.CUTS,
     )
 
 
@@ -67,7 +71,10 @@ def episode_seed(seed: int, episode: int) -> int:
 
 def check_snapshot(snapshot: Mapping[str, Array], bank: Bank) -> None:
     """Raise a ConfigError unless a console of this bank can go on from the snapshot."""
-    shapes = {name: rows.shape[1:] for name, rows in bank._asdict().items()}
+    shapes: dict[str, tuple[int, ...]] = {
+        name: rows.shape[1:] for name, rows in bank._asdict().items()
+    }
+    shapes.update({name: shape for name, shape in OPTIONAL.items() if name in snapshot})
     for name, shape in shapes.items():
         if name not in snapshot or np.shape(snapshot[name]) != shape:
             found = f"shape {np.shape(snapshot[name])}" if name in snapshot else "nothing"

@@ -118,9 +118,9 @@ class Machines:
         # Own arrays, so that their types never vary: every new type would compile everything again.
         pads, counts = np.empty(self.n, np.uint8), np.empty(self.n, np.int64)
         pads[:], counts[:] = buttons, frames
-        greys = _NO_GREYS if grey is None else self._checked("grey", grey, (HEIGHT - top, WIDTH))
         if not 0 <= top < HEIGHT:
             raise ValueError(f"top must be a line of the picture, 0-{HEIGHT - 1}, not {top}")
+        greys = _NO_GREYS if grey is None else self._checked("grey", grey, (HEIGHT - top, WIDTH))
         pictures = _NO_PICTURES
         if picture is not None:
             pictures = self._checked("picture", picture, (HEIGHT, WIDTH))

@@ -47,7 +47,8 @@ class MarioOptions:
     crop: bool = False
     """Leave the 32 lines of the status bar out of the picture."""
     brightest: bool = True
-    """Show the brighter of the last two frames at each pixel, against flicker; false: the last frame."""
+    """Show the brighter of the last two frames of a step at each pixel, against flicker (with `skip`
+    1 a step has one); false: the last frame."""
     actions: str = "simple"
     """What the policy chooses from: `right` (5), `simple` (7), `complex` (12) or `extended` (17)."""
     skip: int = 4

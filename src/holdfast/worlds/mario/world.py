@@ -393,7 +393,7 @@ class MarioWorld(World):
         ]
         for episode in episodes:
             fresh = episode.start.snapshot is None and not episode.facts["scripted"]
-            if fresh and episode.ended not in ("forced", "env_restart"):
+            if fresh and not episode.cut:
                 stage = (int(episode.facts["world"]), int(episode.facts["stage"]))
                 self._schedule.count(stage, episode.ended == "clear")
         info = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.records import Array, Episode, Start
-from holdfast.worlds.pursuit.layout import CAPTURED, ENDINGS, ESCAPED, PARTS, ROLES
+from holdfast.worlds.pursuit.layout import CAPTURED, CUT, ENDINGS, ESCAPED, PARTS, ROLES
 from holdfast.worlds.pursuit.options import PursuitOptions
 
 _GAME_PARTS = (
@@ -94,7 +94,7 @@ def describe(
             facts["flee"] = float(finished[k]["flee"])
             facts["goals_reached"] = float(finished[k]["goals_reached"])
         used = Start(seed=seed) if start is None else start
-        episodes.append(Episode(game, used, steps, returns, ENDINGS[code], facts))
+        episodes.append(Episode(game, used, steps, returns, ENDINGS[code], facts, cut=code == CUT))
     return episodes
 
 

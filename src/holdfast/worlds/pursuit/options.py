@@ -132,7 +132,7 @@ class PursuitOptions:
     w_vis_pursuer: float = 0.0
     """A step on which the pursuer has the evader in radius and in line of sight, zero-sum."""
     w_occlusion: float = 0.0
-    """To the evader for each step out of the line of sight (mode A)."""
+    """To the evader for each step out of the line of sight (mode A), >= 0."""
     use_visibility_reward: bool = False
     """Mode B: where obstacles stand, the evader's step reward is +- `visibility_weight` instead."""
     visibility_weight: float = 1.0
@@ -220,6 +220,7 @@ class PursuitOptions:
                 "observation", self.observation, "masked, sensors or auto while partial_obs is true"
             )
         self._check_hiding()
+        self._check_barrier()
         if self.task == "navigation" and self.mode != "sensors" and self.flee_probability < 1.0:
             allowed = "1 unless observation is sensors: only the sensors show the goal"
             raise _bad("flee_probability", self.flee_probability, allowed)
@@ -240,6 +241,16 @@ class PursuitOptions:
             value = getattr(self, name)
             if value:
                 words = f"only with --observation masked; with '{self.mode}' it does nothing"
+                raise _bad(name, value, words)
+
+    def _check_barrier(self) -> None:
+        """Refuse what pays for the pursuer's barrier where the pursuer has none."""
+        if self.safety in ("pursuer", "both"):
+            return
+        for name in ("w_cbf_margin", "w_cbf_condition", "w_cbf_intervention"):
+            value = getattr(self, name)
+            if value:
+                words = f"only with --safety pursuer or both; with '{self.safety}' it does nothing"
                 raise _bad(name, value, words)
 
     def _check_counts(self) -> None:
@@ -328,9 +339,9 @@ _LOWER: tuple[tuple[str, float, bool], ...] = (
     *((name, 0, False) for name in ("n_obstacles_max", "obstacle_capacity", "obstacle_margin")),
     *((name, 0, False) for name in ("n_obstacle_obs", "p_full", "lidar_noise", "w_collision")),
     *((name, 0, False) for name in ("w_wall", "safety_separation", "flee_probability")),
-    ("flee_speed_ratio", 0, False),
+    *((name, 0, False) for name in ("flee_speed_ratio", "w_occlusion")),
     *((name, -math.inf, False) for name in ("distance_scale", "capture_bonus", "timeout_penalty")),
-    *((name, -math.inf, False) for name in ("w_vis_pursuer", "w_occlusion", "visibility_weight")),
+    *((name, -math.inf, False) for name in ("w_vis_pursuer", "visibility_weight")),
     *((name, -math.inf, False) for name in ("survival_bonus", "w_obs_approach", "w_search")),
     *(
         (name, -math.inf, False)
