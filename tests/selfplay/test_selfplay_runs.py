@@ -74,7 +74,9 @@ capture_above = 0.05
 [guards.collapse]
 enabled = true
 keep_every = 1
-capture_high = 0.1
+rate_below = 0.4
+evaluations = 1
+capture_high = 1.0
 capture_low = 0.0
 wait_steps = 500
 [guards.dampen]
