@@ -11,7 +11,7 @@ import holdfast
 
 ROOT = Path(holdfast.__file__).parent
 LAYERS = [
-    ("errors", "rng", "records", "state", "jit", "parallel", "signals", "tables"),
+    ("errors", "rng", "records", "state", "jit", "parallel", "signals", "tables", "commands"),
     ("store", "worlds", "learn", "probes"),
     ("guards", "selfplay"),
     (

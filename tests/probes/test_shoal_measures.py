@@ -134,7 +134,7 @@ def test_the_worst_starts_are_ranked_by_avoidable_deaths_and_written_whole(
 
 def test_a_world_without_deaths_has_no_worst_starts(tmp_path: Path) -> None:
     plain = EvalReport("probe", 1, 1, (1,), {"return_mean": 1.0})
-    assert worst_starts(plain, tmp_path) is None
+    assert worst_starts(plain, "r") is None
     assert write_worst(plain, tmp_path) is None
 
 

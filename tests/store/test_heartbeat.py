@@ -141,6 +141,7 @@ class Still:
     def __init__(self, clock: Clock) -> None:
         self.doing, self.since = "collect", clock.at
         self.progress = SimpleNamespace(update=3, env_steps=300)
+        self.probe_steps = 0
         self.world = SimpleNamespace(steps_made=0)
         self.signals: dict[str, Any] = {"time/update_s": 0.1, "time/world_s": 0.05}
 

@@ -39,7 +39,7 @@ def film_probe(
 ) -> list[Path]:
     """Film the telling episodes of a report below a run's directory; return the films."""
     try:
-        told = film_chosen(report, spec, policy, directory)
+        told = film_chosen(report, spec, policy, directory / FOLDER, directory.name)
     except Exception as error:  # a film must never stop training; it is reported
         warn(f"The evaluation could not be filmed: {type(error).__name__}: {error}")
         return []
@@ -53,17 +53,17 @@ def filmed(directory: Path) -> set[int]:
 
 
 def film_chosen(
-    report: EvalReport, spec: ProbeSpec, policy: Player, directory: Path
+    report: EvalReport, spec: ProbeSpec, policy: Player, folder: Path, run: str
 ) -> list[dict[str, Any]]:
-    """Write the films of a report below a run's directory and return what each shows."""
+    """Write the films of a report to a folder and return what each shows."""
     games = chosen_games(spec.world, report.detail, len(report.seeds))
     told = []
     for rank, take in takes_of(spec, policy, games).items():
-        path = directory / FOLDER / f"{stem_of(report.update)}-{rank}.mp4"
+        path = folder / f"{stem_of(report.update)}-{rank}.mp4"
         title = f"update {report.update} · {rank}"
         pictures = take.film.pictures(size=SIZES.get(spec.world, 0), every=EVERY, title=title)
         write_film(path, pictures, fps=take.film.rate / EVERY)
-        told.append(clip_record(report, spec.world, rank, games[rank], path, directory, take))
+        told.append(clip_record(report, spec.world, rank, games[rank], path, run, take))
     return told
 
 
@@ -85,7 +85,7 @@ def clip_record(
     rank: str,
     games: Sequence[int],
     path: Path,
-    directory: Path,
+    run: str,
     take: Take,
 ) -> dict[str, Any]:
     """Return what one film shows, and the command that shows it again."""
@@ -104,7 +104,7 @@ def clip_record(
         "seeds": seeds,
         "outcome": take.told(world),
         **columns,
-        "replay": replay_command(directory, report.update, seeds[0]),
+        "replay": replay_command(run, report.update, seeds[0]),
     }
     return dict(plain(record))
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.commands import to_type
 from holdfast.probes.sectors import BIN_DEG, BIN_SPEED, sector_of
 from holdfast.records import EvalReport
 from holdfast.store.files import write_json
@@ -27,7 +26,7 @@ FILE = "worst_starts.json"
 MOST = 12
 
 
-def worst_starts(report: EvalReport, directory: Path, most: int = MOST) -> dict[str, Any] | None:
+def worst_starts(report: EvalReport, run: str, most: int = MOST) -> dict[str, Any] | None:
     """Return the worst episodes of a shoal's probe, most avoidable deaths first; None for other worlds."""
     detail = report.detail
     if "death_steps" not in detail or "start_heading_deg" not in detail:
@@ -52,12 +51,12 @@ def worst_starts(report: EvalReport, directory: Path, most: int = MOST) -> dict[
                 "heading_deg": heading,
                 "speed": speed,
                 "sector": sector_of(heading),
-                "replay": replay_command(directory, report.update, seed),
+                "replay": replay_command(run, report.update, seed),
             }
         )
     return {
         "format": FORMAT,
-        "run": directory.name,
+        "run": run,
         "update": report.update,
         "probe": report.probe,
         "seeds": "evaluation",
@@ -71,14 +70,14 @@ def worst_starts(report: EvalReport, directory: Path, most: int = MOST) -> dict[
     }
 
 
-def replay_command(directory: Path, update: int, seed: int) -> str:
+def replay_command(run: str, update: int, seed: int) -> str:
     """Return the command that shows this episode of this probe again."""
-    return to_type("watch", directory, "--checkpoint", update, "--seed", seed)
+    return f"holdfast watch {run} --checkpoint {update} --seed {seed}"
 
 
 def write_worst(report: EvalReport, directory: Path) -> Path | None:
     """Replace the run's `worst_starts.json`; None where the world has none."""
-    found = worst_starts(report, directory)
+    found = worst_starts(report, directory.name)
     if found is None:
         return None
     path = directory / FILE

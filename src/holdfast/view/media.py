@@ -65,7 +65,7 @@ def make_media(
             name = file_name(rank, games)
             made += _write(spec, take, folder, name, f"{config.run.name} · {rank}")
             path = folder / f"{name}.mp4"
-            record = clip_record(report, spec.world, rank, games[rank], path, run, take)
+            record = clip_record(report, spec.world, rank, games[rank], path, run.name, take)
             told.append({"name": name, **record})
     except ConfigError as error:
         say(f"no films: {error}")
