@@ -186,6 +186,8 @@ class Lookout:
         update_s, world_s = signals.get("time/update_s"), signals.get("time/world_s")
         if update_s and world_s is not None:
             known["world_share"] = world_s / update_s
+        if "mean_gpu_util_pct" in known:
+            known["gpu_util_pct"] = known["mean_gpu_util_pct"]
         hours = max(1.0, self.heartbeat.uptime_s() / 3600)
         known["restarts_an_hour"] = facts["env_restarts"] / hours
         numbers = {k: float(v) for k, v in known.items() if isinstance(v, int | float)}

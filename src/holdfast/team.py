@@ -105,7 +105,8 @@ class Team:
             if role not in self.training:
                 learner.rest()
                 continue
-            metrics = self._explore(role, seat.rollout)
+            metrics = {"reward_mean": float(seat.rollout.rewards.mean())}
+            metrics.update(self._explore(role, seat.rollout))
             metrics.update(learner.update(seat.rollout))
             if learner.anchor is not None:
                 metrics["ewc_penalty"] = penalty(learner)

@@ -53,11 +53,13 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
         {"guard/progress/same_place_rate": 0.9, "guard/progress/same_place": 783.0},
     ),
     ("return_stays_low", 200, {"episode/return_mean": -1.0}),
+    ("progress_without_end", 200, {"train/reward_mean": 0.3, "episode/count": 0}),
     ("replay_stays_empty", 300, {"train/replay_fill_rate": 0.01}),
     ("loss_is_large", 50, {"train/value_loss": 9.0}),
     ("policy_stays_uniform", 500, {"train/entropy_mean": 0.999 * math.log(4)}),
     ("policy_collapsed", 10, {"train/entropy_mean": 0.01}),
     ("values_predict_nothing", 100, {"train/explained_variance": -0.2}),
+    ("policy_lags", 10, {"train/policy_lag": 5}),
 ]
 
 
@@ -154,6 +156,7 @@ def test_the_light_shows_a_fresh_hint() -> None:
 
 WALL: list[tuple[str, dict[str, float]]] = [
     ("world_takes_the_time", {"world_share": 0.9}),
+    ("gpu_idles", {"gpu_util_pct": 2.0}),
     ("disk_nearly_full", {"disk_free_gb": 0.5}),
     ("memory_nearly_full", {"system_memory_pct": 97.0, "rss_mb": 900.0}),
     ("environments_fail", {"env_restarts": 4.0, "restarts_an_hour": 2.0}),

@@ -95,6 +95,13 @@ RULES: tuple[Rule, ...] = (
         min_update=200,
     ),
     Rule(
+        "progress_without_end",
+        "warning",
+        (("reward_mean", ">", 0.0), ("episodes", "==", 0.0)),
+        "there is progress (mean reward {reward_mean:.3g}) but no episode has ended. Set the world's max_steps",
+        min_update=200,
+    ),
+    Rule(
         "never_ends",
         "fatal",
         (("episodes", "==", 0.0), ("lengths_without_end", ">=", ENDLESS)),
@@ -150,6 +157,13 @@ RULES: tuple[Rule, ...] = (
         lasting=100,
     ),
     Rule(
+        "policy_lags",
+        "warning",
+        (("policy_lag", ">", 4.0),),
+        "rollouts are {policy_lag:.1f} updates older than the policy that learns from them",
+        lasting=10,
+    ),
+    Rule(
         "got_worse",
         "warning",
         (("probe_drop", ">", 0.2),),
@@ -166,6 +180,15 @@ WALL_RULES: tuple[Rule, ...] = (
         "the world takes {world_share:.0%} of the time. More games at once, or worker processes "
         "(--mode process), may help; a faster learner will not",
         min_update=50,
+        lasting=3,
+    ),
+    Rule(
+        "gpu_idles",
+        "info",
+        (("gpu_util_pct", "<", 5.0),),
+        "the GPU is used {gpu_util_pct:.0f} % of the time. More games or a larger minibatch would use it; a small "
+        "network is faster without it",
+        min_update=200,
         lasting=3,
     ),
     Rule(

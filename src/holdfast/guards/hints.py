@@ -20,12 +20,14 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "injections": ("guard/bootstrap/injections",),
     "return_mean": ("episode/return_mean",),
     "episodes": ("episode/count",),
+    "reward_mean": ("train/reward_mean",),
     "policy_loss": ("train/policy_loss",),
     "value_loss": ("train/value_loss",),
     "entropy": ("train/entropy_mean",),
     "entropy_max": ("train/entropy_max",),
     "explained_variance": ("train/explained_variance",),
     "replay_fill": ("train/replay_fill_rate",),
+    "policy_lag": ("train/policy_lag",),
 }
 """Signals that a fact is taken from, the first that is there."""
 LIT = 20

@@ -122,6 +122,7 @@ METRICS = (
     Field(
         "train/belief_error", "number", "root mean square error of the believed place, in metres"
     ),
+    Field("train/reward_mean", "number", "of a slot step, as the world gave it"),
     Field("train/samples", "number", "slot steps that entered the loss"),
     Field("train/masked_share", "number", "share of slot steps without a decision"),
     Field("train/lr", "number", "learning rate as scheduled"),
