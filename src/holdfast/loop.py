@@ -78,6 +78,7 @@ class Loop:
         self.stopped_by: Decision | None = None
         self.doing = "begin"
         self.probe_steps = 0
+        """Steps that probes have made, for the watcher."""
         self.since = time.monotonic()
         self.steps = 0
         """Steps that the last update has learned from."""

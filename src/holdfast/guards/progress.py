@@ -101,7 +101,6 @@ class ProgressGuard(Guard):
 
     def __init__(self, config: ProgressConfig) -> None:
         self.config = config
-        self.best = -math.inf
         self.bests: dict[str, float] = {}
         """The best of each stage."""
         self.since_best = 0
@@ -133,6 +132,11 @@ class ProgressGuard(Guard):
         said = [d for one in self._wanted for d in one.look(own, "episodes")]
         return said + self._judge(self._renew(own), done)
 
+    @property
+    def best(self) -> float:
+        """How far any episode came, in any stage."""
+        return max(self.bests.values(), default=-math.inf)
+
     def _renew(self, episodes: Iterable[Ended]) -> Moved | None:
         """Renew the best of every stage; return the last one that moved."""
         moved = None
@@ -143,7 +147,6 @@ class ProgressGuard(Guard):
                 if reached > before:
                     self.bests[stage] = reached
                     moved = (stage, reached, before)
-        self.best = max(self.bests.values(), default=-math.inf)
         return moved
 
     def _keep(self, episode: Ended) -> None:
@@ -239,8 +242,7 @@ class ProgressGuard(Guard):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         window = self.config.window
-        self.best, self.since_best = float(state["best"]), int(state["since_best"])
-        self.active = bool(state["active"])
+        self.since_best, self.active = int(state["since_best"]), bool(state["active"])
         self.totals, self.now = dict(state["totals"]), dict(state["now"])
         self.recent = deque(([float(x) for x in row] for row in state["recent"]), maxlen=window)
         self.stages = {
@@ -248,12 +250,15 @@ class ProgressGuard(Guard):
             for stage, _, rows in state["stages"]
         }
         self.played = {stage: int(count) for stage, count, _ in state["stages"]}
-        self.bests = {stage: float(best) for stage, best in state.get("bests") or self._known()}
+        self.bests = {
+            stage: float(best) for stage, best in state.get("bests") or self._known(state)
+        }
         restore(self._wanted, state.get("wanted"))
 
-    def _known(self) -> list[tuple[str, float]]:
+    def _known(self, state: Mapping[str, Any]) -> list[tuple[str, float]]:
         """Return the best of each stage as far as a state without them tells it."""
         if len(self.stages) > 1:
             place = ROW.index("reached")
             return [(s, max(row[place] for row in rows)) for s, rows in self.stages.items()]
-        return [(next(iter(self.stages), ""), self.best)] if math.isfinite(self.best) else []
+        best = float(state["best"])
+        return [(next(iter(self.stages), ""), best)] if math.isfinite(best) else []
