@@ -157,3 +157,5 @@ def test_episodes_are_summed_by_type_of_start() -> None:
         "survival": 0.25,
         "step_one_ratio": 0.15,
     }
+    cut = {**line("ne", 1.0, 10, 0), "cut": True}
+    assert by_start_type([*lines, cut], fish=10) == found

@@ -118,6 +118,7 @@ class Recorder:
                 "steps": episode.steps,
                 "return_mean": float(episode.returns.mean()),
                 "ended": episode.ended,
+                **({"cut": True} if episode.cut else {}),
                 "start": episode.start.brief(),
                 **{f"facts/{k}": v for k, v in episode.facts.items()},
             }

@@ -195,6 +195,7 @@ EPISODES = (
     Field("steps", "integer", "length of the episode", always=True),
     Field("return_mean", "number", "undiscounted reward, mean over the game's slots", always=True),
     Field("ended", "string", "terminated, truncated, or the world's own word", always=True),
+    Field("cut", "boolean", "true where it was broken off: it has no outcome"),
     Field(
         "start",
         "object",

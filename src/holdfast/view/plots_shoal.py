@@ -136,7 +136,7 @@ def headings(run: RunFiles) -> Figure | None:
     rows = [
         (e["facts/start_heading_deg"], 1.0 - e["facts/survival"])
         for e in run.episodes
-        if "facts/start_heading_deg" in e and "facts/survival" in e
+        if "facts/start_heading_deg" in e and "facts/survival" in e and not e.get("cut")
     ]
     recent = np.array(rows[-max(len(rows) // 3, SECTORS[0][0]) :], np.float64)
     sectors = next((count for least, count in SECTORS if len(recent) >= least), 0)
@@ -342,7 +342,7 @@ SHOAL = [
     Plot(
         "start_types",
         "By type of start",
-        "All training episodes of the run; fresh is the world's own draw, the others are replayed tails.",
+        "All training episodes but those that were cut; fresh is the world's own draw, the others are replayed tails.",
         plots_tails.start_types,
         wide=True,
     ),

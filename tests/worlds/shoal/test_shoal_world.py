@@ -122,6 +122,16 @@ def test_a_requested_reset_cuts_only_its_game() -> None:
     assert "episodes" not in info
 
 
+def test_a_game_that_was_broken_off_has_no_outcome_and_one_of_full_length_has() -> None:
+    world = ShoalWorld(ShoalOptions(games=2, fish=4, force_reset_steps=2), seed=1)
+    world.request_reset([0])
+    *_, info = world.step(np.zeros(8, int))
+    assert [(e.game, e.ended, e.cut) for e in info["episodes"]] == [(0, "forced", True)]
+    world.request_reset([4])  # in the step that is its last anyway
+    *_, info = world.step(np.zeros(8, int))
+    assert [(e.game, e.ended, e.cut) for e in info["episodes"]] == [(1, "forced", False)]
+
+
 def test_stepping_goes_on_bit_for_bit_from_a_saved_state() -> None:
     options = ShoalOptions(games=5, fish=9, neighbors=True, density_penalty=0.1, max_steps=40)
     world = ShoalWorld(options, seed=11)

@@ -2,7 +2,8 @@
 
 A fish that dies is terminated once and masked until its game ends. A game ends when all its fish are dead
 (`terminated`), at `max_steps` (`truncated`), or when it is cut by `force_reset_steps` or `request_reset`
-(`forced`); the living are then truncated, and the game begins anew in the same step.
+(`forced`); the living are then truncated, and the game begins anew in the same step. A game that reached its
+`force_reset_steps` has an outcome like any other; one that `request_reset` broke off before has none.
 """
 
 from __future__ import annotations
@@ -306,6 +307,7 @@ class ShoalWorld(World):
         vx, vy = float(self._first[g, 2]), float(self._first[g, 3])
         living = int(s.alive[g].sum())
         override = start.snapshot is not None and BEFORE_ROLL in start.snapshot
+        own_end = 0 < self._rules.force_reset_steps <= s.t[g]
         return Episode(
             game=g,
             start=start,
@@ -332,6 +334,7 @@ class ShoalWorld(World):
                     self._law, self._records[g], self._first[g], override
                 ),
             },
+            cut=bool(s.ended[g] == arrays.FORCED and not own_end),
         )
 
     def _step_one(self, g: int, i: int) -> dict[str, Any]:
