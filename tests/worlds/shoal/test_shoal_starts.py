@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from holdfast.errors import AssetError
+from holdfast.errors import AssetError, ConfigError
 from holdfast.records import Start
 from holdfast.worlds.shoal import ShoalOptions, ShoalWorld
 from holdfast.worlds.shoal.starts import (
+    check_fish,
     read_starts,
     snapshot_start,
     start_from_seed,
@@ -69,3 +71,44 @@ def test_missing_and_wrong_files_are_asset_errors(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         with pytest.raises(AssetError, match=name):
             read_starts(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("start", "named"),
+    [
+        ({"seed": -5}, "seed -5"),
+        ({"seed": 1.5}, "seed 1.5"),
+        ({"seed": 1, "snapshot": {"predator_vel": [1.0]}}, "predator_vel"),
+        ({"seed": 1, "snapshot": {"predator_vel": [1e400, 1.0]}}, "not finite"),
+        ({"seed": 1, "snapshot": {"predatr_vel": [1.0, 2.0]}}, "predator_vel"),
+        ({"seed": 1, "snapshot": {"fish_pos": 3}}, "fish_pos"),
+        ({"seed": 1, "snapshot": {"fish_pos": [[0, 1]], "alive": [True, True]}}, "alive"),
+    ],
+)
+def test_a_start_that_no_world_could_begin_from_is_refused_with_its_file(
+    start: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(
+        json.dumps({"format": "holdfast-starts/1", "world": "shoal", "starts": [start]})
+    )
+    with pytest.raises(AssetError, match=r"x\.json") as refused:
+        read_starts(path)
+    assert named in str(refused.value)
+
+
+def test_a_start_of_no_type_is_a_tail_and_those_of_other_worlds_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    content = {"format": "holdfast-starts/1", "world": "shoal", "starts": [{"seed": 1}]}
+    path.write_text(json.dumps(content))
+    assert read_starts(path)[0].type == "tail"
+    path.write_text(json.dumps({**content, "world": "mario"}))
+    with pytest.raises(AssetError, match="starts of mario"):
+        read_starts(path)
+
+
+def test_starts_that_say_who_lives_fit_as_many_fish_only() -> None:
+    start = Start(seed=1, snapshot={"alive": np.ones(3, np.bool_)})
+    check_fish([start], 3, "here")
+    with pytest.raises(ConfigError, match="holds 3 fish"):
+        check_fish([start], 4, "here")

@@ -26,7 +26,13 @@ from holdfast.records import Array, Start
 from holdfast.store.files import write_atomic
 from holdfast.worlds.shoal.arrays import empty_shoals
 from holdfast.worlds.shoal.options import ShoalOptions
-from holdfast.worlds.shoal.reset import BEFORE_ROLL, SNAPSHOT_SHAPES, StartLaw, begin_games
+from holdfast.worlds.shoal.reset import (
+    BEFORE_ROLL,
+    SNAPSHOT_SHAPES,
+    StartLaw,
+    begin_games,
+    check_snapshot,
+)
 from holdfast.worlds.shoal.world import ShoalWorld
 
 FORMAT = "holdfast-starts/1"
@@ -120,6 +126,10 @@ def read_starts(
     source = Path(path)
     content = _load(source)
     if content.get("format") == FORMAT:
+        if content.get("world", "shoal") != "shoal":
+            raise AssetError(
+                f"{source} holds starts of {content['world']}. Allowed: those of shoal."
+            )
         starts = [_from_json(entry, source) for entry in _list(content.get("starts"))]
         starts = [_retagged(start, type, label) for start in starts]
     else:
@@ -145,12 +155,22 @@ def read_starts(
 def check_fish(starts: Sequence[Start], fish: int, where: str) -> None:
     """Raise a `ConfigError` if a start holds fish and the world has another number of them."""
     for start in starts:
-        held = (start.snapshot or {}).get("fish_pos")
-        if held is not None and len(held) != fish:
+        held = _fish_of(start.snapshot or {})
+        if held not in (None, fish):
             raise ConfigError(
-                f"{where}: a start holds {len(held)} fish, and the world has {fish}. Make the file with --hold predator, "
+                f"{where}: a start holds {held} fish, and the world has {fish}. Make the file with --hold predator, "
                 "which goes with any number of fish."
             )
+
+
+def _fish_of(snapshot: Mapping[str, Array]) -> int | None:
+    """Return how many fish a snapshot is about; None if it holds the predator alone."""
+    held = [
+        snapshot[key]
+        for key, shape in SNAPSHOT_SHAPES.items()
+        if "fish" in shape and key in snapshot
+    ]
+    return len(np.atleast_1d(held[0])) if held else None
 
 
 def _load(source: Path) -> dict[str, Any]:
@@ -204,12 +224,16 @@ def _from_json(entry: Any, source: Path) -> Start:
         if snapshot is not None:
             kinds = {"alive": np.bool_}
             arrays = {k: np.array(v, kinds.get(k, np.float32)) for k, v in snapshot.items()}
+            check_snapshot(arrays, _fish_of(arrays) or 0)
         seed = entry.get("seed")
-        texts = {key: str(entry.get(key, "")) for key in ("label", "type", "origin", "id")}
-        return _named(Start(None if seed is None else int(seed), arrays, **texts))
-    except (AttributeError, TypeError, ValueError) as error:
+        if seed is not None and (not isinstance(seed, int) or seed < 0):
+            raise ValueError(f"the seed {seed!r} is not a whole number of 0 or more")
+        texts = {key: str(entry.get(key) or "") for key in ("label", "type", "origin", "id")}
+        texts["type"] = texts["type"] or "tail"
+        return _named(Start(seed, arrays, **texts))
+    except (AttributeError, TypeError, ValueError, ConfigError) as error:
         raise AssetError(
-            f"{source} has a start that cannot be read ({error}): {str(entry)[:200]}. Allowed: objects with "
+            f"{source} has a start that cannot be read ({str(error).rstrip('.')}): {str(entry)[:200]}. Allowed: objects with "
             "seed, snapshot, label, type, origin, id."
         ) from None
 
