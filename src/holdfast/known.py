@@ -31,12 +31,32 @@ def check_names(guards: GuardsConfig, known: Known) -> None:
         key = "guards.bootstrap.early_value"
         allowed = [name for name in known.world_values if name in known.options]
         _one_of(key, bootstrap.early_value, "value of this world", allowed)
+    _check_schedules(guards, known)
     if adaptive.enabled:
         for channel in parse_channels(adaptive.channels):
             _check_channel(channel, known)
         _check_signal(guards, "adaptive", adaptive.signal, known.world)
     if plateau.enabled:
         _check_signal(guards, "plateau", plateau.signal, known.world)
+
+
+def _check_schedules(guards: GuardsConfig, known: Known) -> None:
+    """Raise for a world value that the density, the boost or the ledger would turn in vain, and for their signals."""
+    density, boost, gate, tails = guards.density, guards.boost, guards.gate, guards.tails
+    turned = [
+        (f"guards.{g}.value", c.value)
+        for g, c in (("density", density), ("boost", boost))
+        if c.enabled
+    ]
+    if tails.enabled and tails.force_reset_steps:
+        turned.append(("guards.tails.force_reset_steps", "force_reset_steps"))
+    for key, name in turned:
+        _one_of(key, name, "value of this world", known.world_values)
+    if boost.enabled and boost.adaptive:
+        _check_signal(guards, "boost", boost.signal, known.world)
+    if gate.enabled:
+        for setting in ("early_death_signal", "p10_signal", "min_final_signal"):
+            _check_signal(guards, "gate", getattr(gate, setting), known.world, setting)
 
 
 def _check_channel(channel: Channel, known: Known) -> None:
@@ -54,9 +74,11 @@ def _check_channel(channel: Channel, known: Known) -> None:
     _one_of(key, channel.name, "value of a learner", known.learner_values)
 
 
-def _check_signal(guards: GuardsConfig, reader: str, signal: str, world: str) -> None:
+def _check_signal(
+    guards: GuardsConfig, reader: str, signal: str, world: str, setting: str = "signal"
+) -> None:
     """Raise unless the signal is of a kind that there is here, and its guard tells it before its reader decides."""
-    key, kind = f"guards.{reader}.signal", KINDS["metrics"]
+    key, kind = f"guards.{reader}.{setting}", KINDS["metrics"]
     first, _, rest = signal.partition("/")
     others = {*WORLDS} - {world}
     if first in others or (first != world and kind.field(signal) is None):

@@ -15,7 +15,7 @@ from holdfast.learn.options import check_samples
 from holdfast.loop import make_plan
 from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
-from holdfast.probes.runner import check_probe
+from holdfast.probes.runner import check_measured, check_probe
 from holdfast.run import load_stages, probe_spec
 from holdfast.selfplay.check import check_sides
 from holdfast.selfplay.opponents import LEARN, players
@@ -35,7 +35,13 @@ def refuse_unfit(config: Config) -> None:
 def refuse_probe(config: Config) -> None:
     """Raise a `ConfigError` for a probe that could not be played or ranked."""
     rule = parse_rule(config.probe.best_by or headline(config.world.name).rule)
-    check_probe(probe_spec(config), config.probe.world, rule)
+    spec = probe_spec(config)
+    check_probe(spec, config.probe.world, rule)
+    if config.guards.gate.enabled:
+        for setting, signal in config.guards.gate.reads().items():
+            if signal.startswith("probe/"):
+                metric = signal.removeprefix("probe/").removesuffix("_low").removesuffix("_high")
+                check_measured(f"guards.gate.{setting} looks at", metric, spec)
 
 
 def refuse_scripts(config: Config) -> None:

@@ -45,6 +45,7 @@ from holdfast.guards.stages import UNTYPED, TailStage, parse_stages
 from holdfast.loop import Loop, begin_world, make_plan
 from holdfast.overlap import settled
 from holdfast.pace import Say, Show
+from holdfast.plan import Plan
 from holdfast.probes.runner import ProbeSpec, draw_seeds
 from holdfast.records import Start
 from holdfast.rng import Streams
@@ -219,6 +220,7 @@ def build(
     begin_world(world, config.run.seed, plan.phase(1))
     stages = load_stages(config, held=bool(directory.checkpoints(config).all()))
     warn_of_leaks(config, stages, plan.updates, warn)
+    warn_of_gate(config, plan, warn)
     more = (SELFPLAY,) if config.selfplay.enabled else ()
     recorder = LiveRecorder(
         directory.path, config.run.tensorboard, warn, config.run.sinks, more=more
@@ -284,6 +286,17 @@ def warn_of_leaks(
                 f"{known} of {len(stage.starts)} starts of the tail stage '{stage.label}' are seeds of this run's "
                 "own probes, which then measure what was trained on. Choose others with --probe.seed."
             )
+
+
+def warn_of_gate(config: Config, plan: Plan, warn: Callable[[str], None]) -> None:
+    """Say it when the gate already allows every phase of the run at its first stage."""
+    gate, phases = config.guards.gate, len(plan.phases)
+    limits = gate.enabled and gate.allowance and gate.required_successes
+    if limits and min(gate.allowance) >= phases and not config.guards.boost.stage_floors:
+        warn(
+            f"guards.gate limits nothing: its first stage allows phases up to {min(gate.allowance)}, and the run has "
+            f"{phases}. Allow fewer with --guards.gate.allowance, or make phases with --plan.curriculum."
+        )
 
 
 def probe_spec(config: Config) -> ProbeSpec:

@@ -18,10 +18,13 @@ from holdfast.guards.health import PlateauConfig
 from holdfast.guards.progress import ProgressConfig, ProgressGuard
 from holdfast.guards.tails import TailLedger, TailsConfig
 from holdfast.known import Known, check_names
+from holdfast.loop import make_plan
 from holdfast.refuse import refuse_names, refuse_unfit
+from holdfast.run import warn_of_gate
 
 VALUES = ("reward_progress", "reward_death")
 MARIO = Known("mario", VALUES, VALUES, ("lr_scale", "entropy"), ())
+GATED = {"gate.enabled": "true", "density.enabled": "true"}
 ENTROPY = "learner.entropy:0.1..0.2@0.1"
 
 
@@ -151,3 +154,44 @@ def test_a_name_that_was_seen_once_is_no_longer_looked_for() -> None:
 )
 def test_each_of_our_worlds_has_an_outcome_of_its_own_by_default(world: str, fact: str) -> None:
     assert resolve(world).guards.tails.success_fact == fact
+
+
+@pytest.mark.parametrize(
+    ("world", "settings", "said"),
+    [
+        ("pursuit", {"density.enabled": "true"}, "'density_penalty' is no value of this world"),
+        ("shoal", {"boost.enabled": "true", "boost.value": "escape_bost"}, "escape_boost_speed"),
+        ("shoal", {"boost.enabled": "true", "boost.signal": "episod/x"}, "no signal of this run"),
+        ("CartPole-v1", {"tails.enabled": "true", "tails.force_reset_steps": "9"}, "force_reset"),
+        ("shoal", {"tails.enabled": "true"}, "nothing to replay"),
+        ("shoal", {**GATED, "gate.p10_signal": "probe/p1"}, "looks at 'p1'.*'p10'"),
+        ("shoal", {**GATED, "gate.min_final_signal": "pobe/x"}, "guards.gate.min_final_signal"),
+        ("hunt", {**GATED, "gate.success_avoidable": "0.1"}, "'avoidable_death_fraction'"),
+        ("hunt", {**GATED, "gate.failure_avoidable_by_type": "ne:0"}, "failure_avoidable looks"),
+        ("hunt", {**GATED, "gate.step_one_avoidable": "true"}, "avoidable_step_one_count"),
+    ],
+)
+def test_what_a_schedule_or_gate_could_never_set_or_see_is_refused(
+    world: str, settings: dict[str, str], said: str
+) -> None:
+    overrides = [(f"guards.{key}", value) for key, value in settings.items()]
+    hunts = [("predator_hunts", "true")] if world == "hunt" else []
+    with pytest.raises(ConfigError, match=said):
+        refuse_unfit(resolve("shoal" if hunts else world, overrides + hunts))
+
+
+def test_criteria_of_a_gate_that_are_off_need_no_metric() -> None:
+    off = {"gate.success_step_one": "-1", "gate.success_step_one_ratio": "0"}
+    settings = {**GATED, **off, "gate.step_one_avoidable": "true"}
+    settings["gate.early_death_signal"] = "probe/ed100_high"
+    overrides = [(f"guards.{key}", value) for key, value in settings.items()]
+    refuse_unfit(resolve("shoal", [*overrides, ("predator_hunts", "true")]))
+
+
+def test_a_gate_that_allows_every_phase_is_told() -> None:
+    said: list[str] = []
+    for phases in ("4:2", "4:1,4:1,4:1,4:1,4:1"):
+        overrides = [(f"guards.{key}", value) for key, value in GATED.items()]
+        config = resolve("shoal", [*overrides, ("plan.curriculum", phases)])
+        warn_of_gate(config, make_plan(config, 1), said.append)
+    assert len(said) == 1 and "phases up to 4, and the run has 1" in said[0]

@@ -92,6 +92,12 @@ def make_guards(
             "guards.gate says how far guards.density and guards.boost may go, and both are off. Type for example: "
             "--guards.density.enabled true"
         )
+    tails = config.tails
+    if tails.enabled and not (tails.stages or tails.mine or tails.force_reset_steps):
+        raise ConfigError(
+            "guards.tails has nothing to replay: guards.tails.stages names no file of starts, and guards.tails.mine is "
+            "off. Type for example: --guards.tails.mine true"
+        )
     made: list[tuple[bool, Guard]] = [
         (config.nonfinite.enabled, NonFiniteGuard(config.nonfinite)),
         (config.plateau.enabled, PlateauGuard(config.plateau)),

@@ -35,6 +35,8 @@ from holdfast.records import Cause, Decision, DecisionKind, Signals
 MIN_HISTORY = 4
 """Evaluations that are remembered at least."""
 BY_TYPE = "_by_type"
+TINY = 5e-324
+"""The least number above 0."""
 WHOLE = ("success_early_death_window", "success_p10_window", "failure_tolerance")
 """Settings that are whole numbers >= 1."""
 
@@ -129,6 +131,27 @@ class GateConfig:
             low = 1.0 if whole else -math.inf
             found[base] = parse_pairs(getattr(self, name), name, low=low, whole=whole)
         return found
+
+    def reads(self) -> dict[str, str]:
+        """Return the signal of every criterion that is on: setting -> signal."""
+        word = "avoidable_step_one" if self.step_one_avoidable else "step_one"
+        avoidable = "probe/avoidable_death_fraction"
+        signals = {
+            "success_step_one": (f"probe/{word}_count", 0.0),
+            "success_step_one_ratio": (f"probe/{word}_count", TINY),
+            "success_early_death": (self.early_death_signal, 0.0),
+            "success_p10": (self.p10_signal, TINY),
+            "success_avoidable": (avoidable, 0.0),
+            "failure_p10": (self.p10_signal, TINY),
+            "failure_min_final": (self.min_final_signal, TINY),
+            "failure_avoidable": (avoidable, 0.0),
+        }
+        types = self.overrides()
+        return {
+            name: signal
+            for name, (signal, least) in signals.items()
+            if max(getattr(self, name), *types[name].values(), -math.inf) >= least
+        }
 
 
 class PenaltyGate(Guard):

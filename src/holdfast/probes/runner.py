@@ -193,18 +193,23 @@ def check_probe(spec: ProbeSpec, changes: Mapping[str, Any], rule: Rule) -> None
                 + (f" by the protocol '{spec.protocol}'." if spec.protocol else ".")
                 + " Leave one of them out."
             )
+    for name in rule.names:
+        check_measured("probe.best_by names", name, spec)
+
+
+def check_measured(key: str, name: str, spec: ProbeSpec) -> None:
+    """Raise a `ConfigError` if a probe never measures `name`; `key` begins the message."""
     module = _module(spec.world)
     roles = dict.fromkeys(world_type(spec.world).game_roles)
     measured = [*METRICS, *(RETURN_OF + role for role in roles if len(roles) > 1)]
-    measured += module.metric_names(options) if module else ()
+    measured += module.metric_names(played_options(spec)) if module else ()
     known = measured + [PREFIX + name for name in measured]
-    for name in rule.names:
-        # The roles of a foreign world are known when it is made.
-        if name not in known and (module or not name.removeprefix(PREFIX).startswith(RETURN_OF)):
-            raise ConfigError(
-                f"probe.best_by names '{name}', which is not measured in this world.{nearest(name, known)} "
-                f"There are: {', '.join(sorted(measured))}."
-            )
+    # The roles of a foreign world are known when it is made.
+    if name not in known and (module or not name.removeprefix(PREFIX).startswith(RETURN_OF)):
+        raise ConfigError(
+            f"{key} '{name}', which is not measured in this world.{nearest(name, known)} "
+            f"There are: {', '.join(sorted(measured))}."
+        )
 
 
 def play(
