@@ -248,6 +248,9 @@ def test_updates_without_a_death_leave_the_window_alone() -> None:
         {"penalty_caps": "a:1"},
         {"stage_floors": "1"},
         {"phase_floors": "1:-1"},
+        {"phase_speeds": "3:76"},
+        {"penalty_caps": "0.05:80"},
+        {"lower": "20"},
     ],
 )
 def test_bad_boost_tables_are_refused(settings: dict[str, str]) -> None:

@@ -200,18 +200,20 @@ class BoostConfig:
     def __post_init__(self) -> None:
         self.tables()
         self.caps()
+        if not self.lower <= self.upper:
+            raise ConfigError(f"lower = {self.lower:g} is above upper = {self.upper:g}; swap them.")
 
     def tables(self) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
         """Return speeds by phase, floors by phase, floors by gate stage."""
         return (
-            parse_numbered(self.phase_speeds, "phase_speeds", low=0),
-            parse_numbered(self.phase_floors, "phase_floors", low=0),
-            parse_numbered(self.stage_floors, "stage_floors", low=0),
+            parse_numbered(self.phase_speeds, "phase_speeds", low=0, high=1),
+            parse_numbered(self.phase_floors, "phase_floors", low=0, high=1),
+            parse_numbered(self.stage_floors, "stage_floors", low=0, high=1),
         )
 
     def caps(self) -> list[tuple[float, float]]:
         """Return (penalty, highest boost from it on)."""
-        pairs = parse_pairs(self.penalty_caps, "penalty_caps", low=0)
+        pairs = parse_pairs(self.penalty_caps, "penalty_caps", low=0, high=1)
         try:
             return [(float(penalty), speed) for penalty, speed in pairs.items()]
         except ValueError:

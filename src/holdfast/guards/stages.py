@@ -116,9 +116,9 @@ def _wrong(key: str, item: str, index: int, what: str) -> ConfigError:
 
 
 def parse_pairs(
-    text: str, key: str, *, low: float = -math.inf, whole: bool = False
+    text: str, key: str, *, low: float = -math.inf, high: float = math.inf, whole: bool = False
 ) -> dict[str, float]:
-    """Read `ne:0.13,main:0.10` into numbers by lower-case name, each at least `low`."""
+    """Read `ne:0.13,main:0.10` into numbers by lower-case name, each from `low` to `high`."""
     pairs: dict[str, float] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, colon, value = (part.strip() for part in item.partition(":"))
@@ -127,21 +127,24 @@ def parse_pairs(
             number = float(value)
         except ValueError:
             number = math.nan
-        good = bool(colon and name) and math.isfinite(number) and number >= low
+        good = bool(colon and name) and math.isfinite(number) and low <= number <= high
         if not good or (whole and not number.is_integer()) or name in pairs:
             kind = "whole number" if whole else "number"
-            limit = f" >= {low:g}" if math.isfinite(low) else ""
+            bounds = [f" >= {low:g}"] * math.isfinite(low) + [f" <= {high:g}"] * math.isfinite(high)
+            one, two = (min(max(low, n), high) for n in (3, 2))
             raise ConfigError(
                 f"{key}: '{item}' is not allowed. Write 'name:value' with each name once and a {kind}"
-                f"{limit}, joined by commas, for example 'ne:{max(low, 3):g},main:{max(low, 2):g}'."
+                f"{' and'.join(bounds)}, joined by commas, for example 'ne:{one:g},main:{two:g}'."
             )
         pairs[name] = number
     return pairs
 
 
-def parse_numbered(text: str, key: str, *, low: float = -math.inf) -> dict[int, float]:
+def parse_numbered(
+    text: str, key: str, *, low: float = -math.inf, high: float = math.inf
+) -> dict[int, float]:
     """Read `3:0.76,4:0.78` into numbers by whole number (a phase, a gate stage)."""
-    pairs = parse_pairs(text, key, low=low)
+    pairs = parse_pairs(text, key, low=low, high=high)
     for name in pairs:
         if not (name.isascii() and name.isdigit()):
             raise ConfigError(
