@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.config import resolve, with_changes
+from holdfast.errors import ConfigError
 from holdfast.loop import make_plan
+from holdfast.refuse import refuse_shapes
 
 
 def spans(config: Any) -> list[tuple[int, int, int]]:
@@ -38,3 +40,21 @@ def test_phases_of_a_file(tmp_path: Path, said: str) -> None:
 def test_the_world_of_a_phase_is_as_old_as_its_options() -> None:
     plan = make_plan(resolve("shoal", [("plan.curriculum", "5:2,5:2,6:2,5:2")]), 1)
     assert [plan.built_at(phase) for phase in plan.phases] == [1, 1, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("world", "settings", "where"),
+    [
+        ("shoal", {"plan.option": "neighbors", "plan.curriculum": "true:3,false:3"}, "phase 2"),
+        ("shoal", {"probe.world.neighbors": "true"}, "probe.world"),
+        ("mario", {"plan.option": "actions", "plan.curriculum": "right:3,simple:3"}, "phase 2"),
+        ("mario", {"probe.world.observation": "pixels"}, "probe.world"),
+    ],
+)
+def test_a_phase_or_probe_that_does_not_fit_the_network_is_refused_before_training(
+    world: str, settings: dict[str, str], where: str
+) -> None:
+    config = resolve(world, list(settings.items()))
+    with pytest.raises(ConfigError, match=f"{where}.*One network"):
+        refuse_shapes(config)
+    refuse_shapes(resolve(world))

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from holdfast.config import Config
+from holdfast.errors import ConfigError
 from holdfast.guards import make_guards
 from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
@@ -15,11 +16,14 @@ from holdfast.learn.options import check_samples
 from holdfast.loop import make_plan
 from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
-from holdfast.probes.runner import check_measured, check_probe
+from holdfast.probes.runner import check_measured, check_probe, played_options
 from holdfast.run import load_stages, probe_spec
 from holdfast.selfplay.check import check_sides
 from holdfast.selfplay.opponents import LEARN, players
 from holdfast.worlds import world_type
+
+SHAPES = {"mario": ("observation", "actions")}
+"""Options on which the shape of the network depends, where `observation_size` does not say it."""
 
 
 def refuse_unfit(config: Config) -> None:
@@ -29,6 +33,7 @@ def refuse_unfit(config: Config) -> None:
     refuse_names(config)
     refuse_sides(config)
     refuse_samples(config)
+    refuse_shapes(config)
     make_guards(config.guards, load_stages(config), config.world.options)
 
 
@@ -76,6 +81,21 @@ def refuse_samples(config: Config) -> None:
     for phase in make_plan(config, 1).phases:
         if _one_slot_a_game(config, phase.options):
             check_samples(phase.learner, phase.options.games)
+
+
+def refuse_shapes(config: Config) -> None:
+    """Raise if a phase or the probe has observations or actions that the network of the first phase does not fit."""
+    first, *later = make_plan(config, 1).phases
+    worlds = {f"phase {p.index} '{p.name}'": p.options for p in later}
+    worlds["probe.world"] = played_options(probe_spec(config))
+    for where, options in worlds.items():
+        for name in SHAPES.get(config.world.name, ("observation_size",)):
+            one, other = getattr(first.options, name, None), getattr(options, name, None)
+            if one != other:
+                raise ConfigError(
+                    f"{where} gives the network {name.replace('_', ' ')} {other}, and the first phase {one}. One network "
+                    "plays all of them: set the option that makes the difference in [world], for the whole run."
+                )
 
 
 def _one_slot_a_game(config: Config, options: Any) -> bool:
