@@ -97,6 +97,21 @@ def test_a_start_goes_to_the_first_slot_of_its_game() -> None:
     assert [start.id for start in decision.value] == ["a:0", "a:1", "a:2"]
 
 
+def test_an_injection_names_the_stages_that_its_starts_come_from() -> None:
+    ledger = TailLedger(TailsConfig(), [stage("a", count=3), stage("b", count=3, type="ne")])
+    world = begin(ledger, 2)
+    made = [d for _ in range(3) for d in world.turn(ledger) if d.kind == "inject_starts"]
+    assert [d.name for d in made] == ["a+b", "b"]
+    said = "2 starts wait in games: 1 of stage 'a' (tail), 1 of stage 'b' (ne)"
+    assert made[0].message == said
+    ledger = TailLedger(TailsConfig(mine=True), [stage("a", count=1)])
+    world = begin(ledger, 1)
+    for _ in range(2):
+        made = ledger.step({**world.play(), "starts/mined": mined("m")})
+        world.apply(made)
+    assert [d.name for d in made if d.kind == "inject_starts"] == ["mined"]
+
+
 def test_no_game_has_more_than_depth_starts_waiting() -> None:
     for depth in (1, 2, 3):
         ledger = TailLedger(TailsConfig(depth=depth), [stage(count=100)])

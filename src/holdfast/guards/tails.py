@@ -210,6 +210,7 @@ class TailLedger(Guard):
         needy = self.book.mined.needy(self.book.records, config.mine_uses)
         orders: dict[int, Iterator[Start]] = {}
         chosen: list[tuple[int, Start]] = []
+        taken: Counter[int] = Counter()
         for game in range(_games(signals)):
             queued = max(waiting[game], int(reported[game]) if game < len(reported) else 0)
             while queued < config.depth and game not in self._hold:
@@ -230,17 +231,19 @@ class TailLedger(Guard):
                     start = live.draw(orders.get(k))
                 self.book.hand(game, k, start)
                 chosen.append((game, start))
+                taken[k] += 1
                 queued += 1
         if not chosen:
             return []
-        stage = self.book.stages[self._present] if self.book.stages else self.book.mined
         cause = Cause("starts/waiting", sum(waiting.values()), self.config.depth)
-        message = f"{len(chosen)} starts wait in games, stage '{stage.label}' ({stage.type})"
+        stages = [(self.book.stage(k), taken[k]) for k in sorted(taken)]
+        parts = [f"{count} of stage '{stage.label}' ({stage.type})" for stage, count in stages]
+        message = f"{len(chosen)} starts wait in games: {', '.join(parts)}"
         return [
             Decision(
                 "inject_starts",
                 cause,
-                name=stage.label,
+                name="+".join(stage.label for stage, _ in stages),
                 value=[start for _, start in chosen],
                 slots=tuple(game * slots for game, _ in chosen),
                 message=message,
