@@ -60,6 +60,24 @@ def test_no_first_death_is_not_drawn_as_minus_one(tmp_path: Path) -> None:
     assert values[1] == 12.0
 
 
+@pytest.mark.parametrize(
+    ("probe", "limit"),
+    [("", 150), ("world = {max_steps = 500}", 500), ('protocol = "v36"', 500)],
+)
+def test_pictures_of_an_evaluation_reach_to_the_end_of_its_own_episodes(
+    tmp_path: Path, probe: str, limit: int
+) -> None:
+    run = RunFiles(write_run(tmp_path / "tiny"))
+    config = run.path / "run.toml"
+    text = config.read_text().replace("max_steps = 500", "max_steps = 150")
+    config.write_text(f"{text}\n[probe]\n{probe}\n")
+    for draw in (plots_shoal.deaths, plots_shoal.death_histograms):
+        figure = draw(run)
+        assert figure is not None and figure.axes[0].get_xlim() == (0, limit)
+    timeline = plots_tails.eval_timeline(run)
+    assert timeline is not None and timeline.axes[2].get_ylim()[1] == pytest.approx(1.1 * limit)
+
+
 def test_warning_spans_are_the_stretches_that_are_active() -> None:
     assert plots_tails.spans([0, 1, 1, 0, 1]) == [(1, 2), (4, 4)]
     assert plots_tails.spans([]) == []

@@ -77,7 +77,7 @@ def deaths(run: RunFiles) -> Figure | None:
     died = steps >= 0
     known = probe["detail"].get("survivable")
     survivable = np.asarray(known, np.bool_) if known is not None else np.ones_like(died)
-    limit = int(run.config.get("world", {}).get("max_steps", 500))
+    limit = plots_tails.probe_limit(run)
     figure, (axes,) = canvas(HALF, 4.2)
     groups = [steps[died & survivable], steps[died & ~survivable]]
     labels = [f"avoidable: {len(groups[0])}", f"nobody could have lived: {len(groups[1])}"]
@@ -232,7 +232,7 @@ def death_histograms(run: RunFiles) -> Figure | None:
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(WIDE, 0.5 + 2.3 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    limit = int(run.config.get("world", {}).get("max_steps", 500))
+    limit = plots_tails.probe_limit(run)
     for axes, probe in zip(grid, shown, strict=False):
         steps = np.asarray(probe["detail"]["death_steps"])
         died = steps >= 0

@@ -41,6 +41,8 @@ EVENTS = {
 }
 """Colours of the gate's events."""
 FLAT = 1e-12
+PROTOCOL_STEPS = 500
+"""Steps of an episode of the v36 protocol, and of a world that says nothing else."""
 PENALTY_HIGH = 5.4
 """Height of the two pictures of the penalty, which stand side by side."""
 
@@ -172,7 +174,7 @@ def eval_timeline(run: RunFiles) -> Figure | None:
     # Room for the legend above the highest point.
     middle.set_ylim(-0.03 * middle.get_ylim()[1], 1.35 * middle.get_ylim()[1])
     grid[2].plot(at, run.probed("p10"), "o-", ms=4, lw=1.4, color=GREEN)
-    grid[2].set_ylim(0, 1.1 * float(run.config.get("world", {}).get("max_steps", 500)))
+    grid[2].set_ylim(0, 1.1 * probe_limit(run))
     grid[2].yaxis.set_major_locator(MaxNLocator(3))
     grid[2].set_ylabel("p10 of\ndeath step")
     if events:
@@ -313,6 +315,15 @@ def _penalty(axes: Axes, run: RunFiles) -> None:
 def probe_updates(run: RunFiles) -> F64:
     """Return the updates of all probes `[P]`."""
     return np.array([float(e.get("update", np.nan)) for e in run.evals])
+
+
+def probe_limit(run: RunFiles) -> int:
+    """Return the steps after which an evaluated episode ends: those of the probe's own world, or of its protocol."""
+    probe = run.config.get("probe", {})
+    if probe.get("protocol"):
+        return PROTOCOL_STEPS
+    options = {**run.config.get("world", {}), **probe.get("world", {})}
+    return int(options.get("max_steps", PROTOCOL_STEPS))
 
 
 def by_update(axes: Axes, run: RunFiles, label: bool = True) -> None:
