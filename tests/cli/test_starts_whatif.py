@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from holdfast.cli import main
+from holdfast.config import resolve
 from holdfast.probes.mining import Found, Wanted, began_in, choose, from_training
+from holdfast.run import start as train
 from holdfast.store.journal import read_lines
 from holdfast.worlds.shoal import ShoalOptions
 from holdfast.worlds.shoal.starts import read_starts, start_from_seed
@@ -234,6 +236,46 @@ def test_a_run_that_changes_its_number_of_fish_is_mined_for_predators(
     assert main([*words, "--runs-dir", runs]) == 0
     keys = {tuple(start.snapshot or ()) for start in read_starts(path)}
     assert keys == {("predator_pos", "predator_vel")}
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_mined_predators_are_those_of_the_episodes_whatever_guards_turned(
+    overlap: str, tmp_path: Path
+) -> None:
+    """The jitter of the pre-roll changes every third update, and with overlap a rollout later."""
+    settings = {
+        "run.name": "r",
+        "updates": 10,
+        "stagger": 0,
+        "overlap": overlap,
+        "tensorboard": False,
+        "games": 4,
+        "fish": 3,
+        "max_steps": 10,
+        "learner.steps": 16,
+        "learner.minibatch": 64,
+        "probe.every": 0,
+        "probe.episodes": 1,
+        "guards.adaptive.enabled": True,
+        "guards.adaptive.channels": "world.pre_roll_angle_jitter:0..3@0.3",
+        "guards.adaptive.signal": "episode/length_steps",
+        "guards.adaptive.low": 1000,
+        "guards.adaptive.high": 2000,
+        "guards.adaptive.interval": 3,
+    }
+    config = resolve("shoal", list(settings.items()))
+    train(config, tmp_path, say=lambda _: None)
+    path = tmp_path / "mix.json"
+    words = f"starts mine r --below 2 --out {path} --runs-dir {tmp_path}"
+    assert main(words.split()) == 0
+    lines = [json.loads(x) for x in (tmp_path / "r/episodes.jsonl").read_text().splitlines()]
+    speeds = {line["start"]["seed"]: line["facts/start_speed"] for line in lines}
+    starts = read_starts(path)
+    assert len(starts) > 20
+    for one in starts:
+        assert one.snapshot is not None and one.seed is not None
+        speed = float(np.hypot(*one.snapshot["predator_vel"].astype(np.float64)))
+        assert speed == pytest.approx(speeds[one.seed], abs=1e-6)
 
 
 def test_the_same_rules_decide_the_same_so_only_changes_show(run: Path, call: Any) -> None:

@@ -156,7 +156,9 @@ METRICS = (
     Field("world/slots_per_game", "integer", "slots of one game"),
     Field("world/built", "integer", "how many times the world was built"),
     Field(
-        "world/<name>", "number", "a value of the world in use, read back; a fact of a foreign one"
+        "world/<name>",
+        "number",
+        "a value of the world, read back; with overlap the next rollout has it; a fact of a foreign world",
     ),
     Field("probe/<metric>", "number", "a metric of the probe made at this update, if one was"),
     Field("guard/<guard>/<name>", "any", "the status of a guard after it decided"),

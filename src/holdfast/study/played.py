@@ -33,12 +33,12 @@ def in_training(config: Any, run: Path, hold: str) -> tuple[Callable[[Found], An
     several = len({phase.options.fish for phase in plan.phases}) > 1
     alone = hold == "predator" or (hold == "auto" and several)
     names = LAW[2:] if alone else LAW
-    values = {
-        int(line["update"]): {
-            name: line[f"world/{name}"] for name in names if f"world/{name}" in line
-        }
-        for line in read_lines(run / "metrics.jsonl")
-    }
+    lines = {int(line["update"]): line for line in read_lines(run / "metrics.jsonl")}
+    values = {}
+    for update, line in lines.items():
+        # A rollout that was played ahead has not seen what was decided since: the line before has its values.
+        held = lines.get(update - int(line.get("train/policy_lag", 0)), line)
+        values[update] = {n: held[f"world/{n}"] for n in names if f"world/{n}" in held}
 
     def options_of(one: Found) -> Any:
         phase = plan.phase(one.update)
