@@ -41,7 +41,7 @@ from holdfast.config import (
 from holdfast.errors import AssetError, ConfigError, StorageError, UnsafeFileError, nearest
 from holdfast.guards import make_guards
 from holdfast.guards.hint_rules import ENDLESS
-from holdfast.guards.stages import UNTYPED, TailStage, parse_stages
+from holdfast.guards.stages import UNTYPED, TailStage, parse_stages, wrong_type
 from holdfast.loop import Loop, begin_world, make_plan
 from holdfast.overlap import settled
 from holdfast.pace import Say, Show
@@ -268,6 +268,10 @@ def load_stages(config: Config, held: bool = False) -> list[TailStage]:
                 check_fish(starts, phase.options.fish, f"{spec.path}, phase {phase.name}")
         types = {start.type for start in starts}
         kind = types.pop() if spec.type == UNTYPED and len(types) == 1 else spec.type
+        if wrong := wrong_type(kind):
+            raise ConfigError(
+                f"{spec.path}: {wrong}. Name another in the stage, for example: {spec.path}|type=tail"
+            )
         stages.append(TailStage(spec.label, kind, spec.updates, tuple(starts), spec.count))
     return stages
 

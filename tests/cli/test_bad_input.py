@@ -98,6 +98,13 @@ CASES: list[tuple[list[str], int, str]] = [
     (["train", "shoal", "--dry-run", "--plan.curriculum", "15:x"], 2, "is not a phase"),
     (["train", "shoal", "--dry-run", "--fish", "none"], 2, "fish"),
     (["train", "shoal", "--dry-run", "--guards.gate.enabled", "true"], 2, "both are off"),
+    (["starts", "draw", "shoal", "--out", "x.json", "--type", "fresh"], 2, "not replayed"),
+    (["starts", "draw", "shoal", "--out", "x.json", "--min-speed", "nan"], 2, "No speed is from"),
+    (
+        ["starts", "draw", "shoal", "--out", "x.json", "--min-speed", "2", "--max-speed", "1"],
+        2,
+        "Swap or widen",
+    ),
     (["train", "pursuit", "--dry-run", "--guards.balance.enabled", "true"], 2, "selfplay.enabled"),
     (["train", "shoal", "--dry-run", "--guards.plateau.signal", "pobe/x"], 2, "no signal of this"),
     (["train", "shoal", "--dry-run", "--guards.tails.stages", "gone.json:1"], 2, "gone.json"),

@@ -116,3 +116,16 @@ def test_the_window_of_p10_by_type_holds_without_separate_windows() -> None:
     signals = {"update": 40, "probe/ed100": 0.0, "probe/p10": 500.0, "probe/min_final": 1.0}
     gate.step({**signals, "guard/tails/stage_type": "ne"})
     assert gate.status()["event"] == "success_progress"
+
+
+@pytest.mark.parametrize("kind", ["fresh", "Two Words"])
+def test_a_type_that_would_mix_up_the_statistics_is_refused(kind: str, tmp_path: Path) -> None:
+    path = write_starts(tmp_path / "a.json", [velocity_start([1.0, 2.0], type=kind)])
+    enabled = ("guards.tails.enabled", "true")
+    with pytest.raises(ConfigError, match=r"a\.json.*type=tail"):
+        load_stages(resolve("shoal", [enabled, ("guards.tails.stages", f"5:{path}")]))
+    load_stages(resolve("shoal", [enabled, ("guards.tails.stages", f"5:{path}|type=ne")]))
+    with pytest.raises(ConfigError, match="mine_type"):
+        resolve("shoal", [("guards.tails.mine_type", kind)])
+    with pytest.raises(ConfigError, match="the type"):
+        resolve("shoal", [("guards.tails.stages", f"5:{path}|type={kind}")])

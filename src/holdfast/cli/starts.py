@@ -288,13 +288,21 @@ def worst(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _wanted(args: argparse.Namespace, below: float) -> Any:
+    from holdfast.errors import ConfigError
     from holdfast.probes.mining import Wanted
     from holdfast.probes.sectors import parse_sector
 
+    fastest = float("inf") if args.max_speed is None else args.max_speed
+    if not args.min_speed <= fastest:
+        raise ConfigError(
+            f"No speed is from --min-speed {args.min_speed:g} to --max-speed {fastest:g}. Swap or widen them."
+        )
+    if args.below != args.below:
+        raise ConfigError("--below nan is not allowed. It takes a share of fish, for example 0.95.")
     return Wanted(
         span=parse_sector(args.sector) if args.sector else (0.0, 360.0),
         min_speed=args.min_speed,
-        max_speed=float("inf") if args.max_speed is None else args.max_speed,
+        max_speed=fastest,
         below=below,
         count=args.count,
     )
@@ -306,7 +314,13 @@ def _hold(args: argparse.Namespace, auto: Hold) -> Hold:
 
 
 def _kind(args: argparse.Namespace) -> str:
-    return str(args.type or (args.sector.lower() if args.sector.isalpha() else "tail"))
+    from holdfast.errors import ConfigError
+    from holdfast.guards.stages import wrong_type
+
+    kind = str(args.type or (args.sector if args.sector.isalpha() else "tail")).lower()
+    if wrong := wrong_type(kind):
+        raise ConfigError(f"--type '{args.type}': {wrong}. Type for example: --type ne")
+    return kind
 
 
 def _shoal_run(args: argparse.Namespace, done: str) -> tuple[Any, Any]:
@@ -352,7 +366,7 @@ def _print_clusters(records: list[Any]) -> None:
     for one in clusters(records, 8):
         top = "and up" if one["speed_to"] is None else f"- {one['speed_to']:.1f}"
         print(
-            f"  {one['heading_from']:>5.0f} - {one['heading_to']:<3.0f} {one['sector']:<2}  speed "
+            f"  {one['heading_from']:>5.0f} - {one['heading_to']:<3.0f} {one['sector']:<5}  speed "
             f"{one['speed_from']:.1f} {top:<6} {one['count']:>6}  {one['share']:6.1%}"
         )
 

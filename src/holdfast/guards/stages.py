@@ -23,6 +23,8 @@ from holdfast.records import Start
 
 UNTYPED = "unknown"
 """Type of a stage that names none."""
+FRESH = "fresh"
+"""Type of the world's own draws."""
 KEYS = ("type", "stage_type", "label", "count")
 EXAMPLE = "20:mixes/ne.json|type=ne|label=north;24:mixes/tail.json"
 
@@ -91,8 +93,8 @@ def _parse_stage(item: str, index: int, key: str) -> StageSpec:
             raise _wrong(key, item, index, f"'{name}' is given twice")
         found[name] = value
     kind = found.get("type", UNTYPED).lower()
-    if not re.fullmatch(r"[a-z0-9_-]+", kind):
-        raise _wrong(key, item, index, f"the type '{kind}' is not made of letters, digits, _ and -")
+    if wrong := wrong_type(kind):
+        raise _wrong(key, item, index, wrong)
     return StageSpec(
         _whole(updates, key, item, index, "updates"),
         path,
@@ -100,6 +102,15 @@ def _parse_stage(item: str, index: int, key: str) -> StageSpec:
         kind,
         _whole(found["count"], key, item, index, "count") if "count" in found else 0,
     )
+
+
+def wrong_type(kind: str) -> str:
+    """Return what is wrong with a type of starts, or ""; statistics are kept by type, and fresh ones are a type too."""
+    if kind == FRESH:
+        return f"the type '{FRESH}' is that of starts which are not replayed"
+    if not re.fullmatch(r"[a-z0-9_-]+", kind):
+        return f"the type '{kind}' is not made of small letters, digits, _ and -"
+    return ""
 
 
 def _whole(text: str, key: str, item: str, index: int, what: str) -> int:

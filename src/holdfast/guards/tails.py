@@ -24,9 +24,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from holdfast.errors import ConfigError
 from holdfast.guards.facts import Wanted, restore, state_of
 from holdfast.guards.guard import Guard, number
-from holdfast.guards.stages import TailStage, parse_stages
+from holdfast.guards.stages import TailStage, parse_stages, wrong_type
 from holdfast.guards.supply import Alarm
 from holdfast.guards.tail_book import MINED, Book, Success, where
 from holdfast.records import Cause, Decision, Signals, Start
@@ -78,6 +79,8 @@ class TailsConfig:
 
     def __post_init__(self) -> None:
         parse_stages(self.stages, "stages")
+        if wrong := wrong_type(self.mine_type):
+            raise ConfigError(f"mine_type: {wrong}. Write for example: tail")
 
 
 class TailLedger(Guard):

@@ -229,7 +229,7 @@ def _from_json(entry: Any, source: Path) -> Start:
         if seed is not None and (not isinstance(seed, int) or seed < 0):
             raise ValueError(f"the seed {seed!r} is not a whole number of 0 or more")
         texts = {key: str(entry.get(key) or "") for key in ("label", "type", "origin", "id")}
-        texts["type"] = texts["type"] or "tail"
+        texts["type"] = texts["type"].lower() or "tail"
         return _named(Start(seed, arrays, **texts))
     except (AttributeError, TypeError, ValueError, ConfigError) as error:
         raise AssetError(
