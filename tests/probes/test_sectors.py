@@ -61,10 +61,16 @@ def test_a_sector_is_a_name_or_a_range_that_may_wrap() -> None:
     assert not in_range(180, (low, high))
 
 
-@pytest.mark.parametrize("text", ["NNE", "north", "", "10", "10-10", "400-20", "a-b"])
+@pytest.mark.parametrize("text", ["NNE", "north", "", "10", "10-10", "360-0", "400-20", "a-b"])
 def test_what_is_not_a_sector_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(ConfigError, match="E is 0 and N is 90"):
         parse_sector(text)
+
+
+def test_a_cluster_names_every_sector_that_its_headings_lie_in() -> None:
+    records = [{"heading_deg": heading, "speed": 1.0} for heading in (65.0, 45.0, 350.0)]
+    found = {one["heading_from"]: one["sector"] for one in clusters(records)}
+    assert found == {60.0: "NE/N", 30.0: "NE", 330.0: "SE/E"}
 
 
 def test_every_bin_holds_its_lower_edge_and_not_its_upper_one() -> None:

@@ -47,7 +47,7 @@ def parse_sector(text: str) -> tuple[float, float]:
         return sector_range(name)
     match = re.fullmatch(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)", name)
     low, high = (float(v) for v in match.groups()) if match else (0.0, 0.0)
-    if match is None or max(low, high) > 360.0 or low == high:
+    if match is None or max(low, high) > 360.0 or low == high or (low, high) == (360.0, 0.0):
         raise ConfigError(
             f"'{text}' is not a sector.{nearest(name, SECTORS)} Allowed: {', '.join(SECTORS)}, or degrees "
             "from-to such as 60-90 or 330-30; E is 0 and N is 90."
@@ -94,7 +94,7 @@ def clusters(records: Sequence[Mapping[str, Any]], most: int = 0) -> list[dict[s
     found = [
         {
             **bin_edges(place),
-            "sector": sector_of((place[0] + 0.5) * BIN_DEG),
+            "sector": _sectors_of(place[0]),
             "count": count,
             "share": count / total,
             "sample": dict(samples[place]),
@@ -102,6 +102,12 @@ def clusters(records: Sequence[Mapping[str, Any]], most: int = 0) -> list[dict[s
         for place, count in counts.most_common()
     ]
     return found[:most] if most > 0 else found
+
+
+def _sectors_of(heading_bin: int) -> str:
+    """Return the sector that a bin of headings lies in; `NE/N` where it lies in two."""
+    low, high = heading_bin * BIN_DEG, (heading_bin + 1) * BIN_DEG
+    return "/".join(dict.fromkeys((sector_of(low), sector_of(np.nextafter(high, low)))))
 
 
 def fast_share(

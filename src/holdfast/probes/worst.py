@@ -2,7 +2,7 @@
 
     {"format": "holdfast-worst/1", "run": "a", "update": 40, "probe": "probe", "seeds": "evaluation",
      "episodes": [{"seed": 7, "final": 0.81, "deaths": 18, "avoidable": 12, "first_death_step": 1,
-                   "heading_deg": 71.2, "speed": 1.9, "sector": "NE", "replay": "holdfast watch a ..."}],
+                   "heading_deg": 61.2, "speed": 1.9, "sector": "NE", "replay": "holdfast watch a ..."}],
      "step_one": {"total": 22, "heading_bin_deg": 30.0, "speed_bin": 0.4, "clusters": [...]}}
 
 It describes the newest probe and is replaced whole after each. These are starts of an *evaluation*: training on
