@@ -91,6 +91,7 @@ class Loop:
         for name, part in team.parts.items():
             self.registry.register(name, part)
         self.registry.register("world", world)
+        team.configure(self.phase.learner)
         self.seat()
         for guard in guards:
             self.registry.register(f"guard.{guard.name}", guard)
