@@ -204,7 +204,10 @@ class Loop:
             self.registry.register("world", self.world)
             self.cast.fit(self.world)
         self.team.configure(phase.learner)
-        self.seat()
+        if rebuilt:
+            self.seat()
+        else:
+            self.feed.refit()
         self.phase = phase
         if rebuilt and not restoring:
             self.progress.built += 1

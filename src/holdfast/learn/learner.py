@@ -153,6 +153,7 @@ class Learner(ABC):
 
     def _follow(self, source: Learner) -> None:
         """Become what the learner of this shadow is now."""
+        self.config = source.config
         if self.norm is not None and source.norm is not None:
             self.norm.load_state_dict(source.norm.state_dict())
 
