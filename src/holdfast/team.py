@@ -79,8 +79,7 @@ class Team:
     def configure(self, config: Any) -> None:
         """Use the settings of a phase."""
         for learner in self.learners.values():
-            learner.config = config
-            learner.set_value("clip", config.clip)
+            learner.configure(config)
 
     def set_value(self, name: str, value: float, role: str = ALL) -> float:
         """Set a value of one role or of all; return what was read back."""

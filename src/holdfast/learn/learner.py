@@ -184,6 +184,13 @@ class Learner(ABC):
             norm.load_state_dict(self.norm.state_dict())
         return make_policy(self.spec, self.parameters(), norm)
 
+    def configure(self, config: LearnerConfig) -> None:
+        """Use the settings of a phase; those that fix the network and its parts are the same in all."""
+        self.config = config
+        self.set_value("clip", config.clip)
+        if self.reward_norm is not None:
+            self.reward_norm.gamma = config.gamma
+
     def protect(self, anchor: Anchor | None) -> None:
         """Add `weight * fisher * (parameter - value)` to every gradient from now on; None ends it."""
         self.anchor = anchor
