@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.config import resolve
+from holdfast.errors import ConfigError
 from holdfast.loop import Loop
 from holdfast.run import RunDirectory, build
 
@@ -80,3 +81,24 @@ def test_the_first_phase_has_its_own_settings_of_the_learner(tmp_path: Path) -> 
     assert loop.feed.seats[0].rollout.steps == 6
     assert loop.signals["train/minibatches"] == 3 * round(6 * 12 / 32)
     assert loop.signals["train/clip"] == 0.1
+
+
+def test_a_phase_has_its_own_entropy_windows_and_its_own_discount(tmp_path: Path) -> None:
+    own = "learner = { entropy_windows = '4+:0.3', entropy = 0.2, gamma = 0.5 }\n"
+    loop = loop_of(tmp_path / "a", "shoal", TWO + own, fish=3, normalise_rewards=True)
+    found = []
+    for _ in range(4):
+        loop.update()
+        found.append((loop.signals["train/entropy"], loop.team.learners[""].reward_norm.gamma))
+    assert found == [(0.001, 0.99), (0.001, 0.99), (0.2, 0.5), (0.3, 0.5)]
+
+
+@pytest.mark.parametrize("setting", ["log_std = -1.0", "accumulate = 2"])
+def test_what_a_phase_could_not_change_is_refused(setting: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot change during a run"):
+        loop_of(tmp_path / "a", "shoal", TWO + f"learner = {{ {setting} }}\n")
+
+
+def test_windows_that_cannot_be_read_are_refused_before_a_run_is_made() -> None:
+    with pytest.raises(ConfigError, match=r"learner\.entropy_windows: '1\+:-1'"):
+        resolve("shoal", [("entropy_windows", "1+:-1")])
