@@ -19,7 +19,7 @@ from holdfast.learn.policy import Policy
 from holdfast.learn.rnd import Novelty
 from holdfast.learn.roles import RolePolicies
 from holdfast.learn.spec import spec_from
-from holdfast.records import F32, Rollout
+from holdfast.records import F32, Rollout, is_picture
 from holdfast.rng import Streams
 from holdfast.selfplay.check import check_sides
 from holdfast.selfplay.opponents import LEARN, players
@@ -203,7 +203,7 @@ def make_team(config: Config, world: World, streams: Streams) -> Team:
     novelties = {}
     if config.novelty.weight or config.novelty.last_weight:
         shape = world.single_observation_space.shape or ()
-        size = shape if len(shape) > 1 else spec.obs_size
+        size = shape if is_picture(shape) else spec.obs_size
         wanted = config.selfplay.novelty_roles or tuple(learners)
         novelties = {
             role: Novelty(size, config.novelty, streams, part_name(role, "novelty"))
