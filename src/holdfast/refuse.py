@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +12,7 @@ from holdfast.config import Config
 from holdfast.guards import make_guards
 from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
-from holdfast.learn.options import check_samples
+from holdfast.learn.options import IDLE, LearnerConfig, check_idle, check_samples
 from holdfast.loop import make_plan
 from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
@@ -29,6 +30,7 @@ def refuse_unfit(config: Config) -> None:
     refuse_names(config)
     refuse_sides(config)
     refuse_samples(config)
+    refuse_idle(config)
     make_guards(config.guards, load_stages(config), config.world.options)
 
 
@@ -55,8 +57,17 @@ def refuse_names(config: Config) -> None:
         who = players(config.selfplay, learning)
         learning = tuple(role for role, player in who.items() if player == LEARN)
     options = [f.name for f in fields(config.world.options)]
-    known = Known(config.world.name, kind.value_names, options, Learner.value_names, learning)
+    turned = acting_values(config.learner, Learner.value_names)
+    known = Known(config.world.name, kind.value_names, options, turned, learning)
     check_names(config.guards, known)
+
+
+def acting_values(config: LearnerConfig, names: Sequence[str]) -> list[str]:
+    """Return those values of a learner that do something when they are turned."""
+    idle = set(IDLE.get(config.kind, ()))
+    if config.kind == "sac" and config.sac.auto_entropy:
+        idle.add("entropy")
+    return [name for name in names if name not in idle]
 
 
 def refuse_sides(config: Config) -> None:
@@ -70,6 +81,12 @@ def refuse_samples(config: Config) -> None:
     for phase in make_plan(config, 1).phases:
         if _one_slot_a_game(config, phase.options):
             check_samples(phase.learner, phase.options.games)
+
+
+def refuse_idle(config: Config) -> None:
+    """Raise if a setting of the learner would do nothing in some phase."""
+    for phase in make_plan(config, 1).phases:
+        check_idle(phase.learner)
 
 
 def _one_slot_a_game(config: Config, options: Any) -> bool:
