@@ -7,6 +7,9 @@ import pytest
 from holdfast.config import resolve
 from holdfast.errors import ConfigError
 from holdfast.refuse import refuse_unfit
+from holdfast.rng import Streams
+from holdfast.team import make_team
+from holdfast.worlds import make_world
 
 SAC = [("kind", "sac"), ("normalise_obs", "false"), ("entropy", "0.1")]
 
@@ -48,3 +51,13 @@ def test_what_a_kind_uses_is_taken() -> None:
     refuse_unfit(resolve("Pendulum-v1", [("kind", "vtrace"), ("rho_bar", "2"), ("lam", "0.9")]))
     refuse_unfit(resolve("Pendulum-v1", [("clip", "0.1"), ("value_clip", "1"), ("log_std", "-1")]))
     refuse_unfit(resolve("Pendulum-v1", [*SAC, ("entropy_windows", "3+:0.1")]))
+
+
+@pytest.mark.parametrize(("guard", "setting"), [("balance", "memory"), ("protocol", "noisy")])
+def test_a_guard_cannot_protect_what_has_no_fisher_diagonal(guard: str, setting: str) -> None:
+    more = [("memory", "gru")] if setting == "memory" else [("noisy", "true")]
+    asked = [(f"guards.{guard}.enabled", "true"), (f"guards.{guard}.protect", "10")]
+    config = resolve("pursuit", [("selfplay.enabled", "true"), ("games", "2"), *asked, *more])
+    world = make_world(config.world.name, config.world.options)
+    with pytest.raises(ConfigError, match="EWC covers networks that"):
+        make_team(config, world, Streams(1))
