@@ -276,5 +276,5 @@ def test_pictures_in_colour_and_small_tables_of_numbers_have_a_novelty(shape: An
 
 
 def test_a_last_weight_that_is_never_reached_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--novelty.weight-rollouts"):
+    with pytest.raises(ConfigError, match=r"--novelty\.weight-rollouts"):
         NoveltyConfig(last_weight=0.5)

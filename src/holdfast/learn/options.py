@@ -10,7 +10,6 @@ from msgspec import Meta
 from holdfast.errors import ConfigError
 from holdfast.learn.schedule import parse_windows
 
-
 IDLE = {
     "vtrace": ("clip", "value_clip", "target_kl"),
     "sac": ("accumulate", "lam", "clip", "value_clip", "value_coef", "target_kl", "log_std"),
