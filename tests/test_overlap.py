@@ -154,6 +154,12 @@ KINDS = {
         "normalise_obs": False,
     },
     "phases": {"plan.curriculum": "4:3,5:3"},
+    "phases of one world": {
+        "plan.curriculum": "4:3,4:3",
+        "memory": "gru",
+        "memory_size": 8,
+        "normalise_obs": True,
+    },
 }
 
 
@@ -174,7 +180,21 @@ def test_a_resumed_run_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
         for name in ("episodes.jsonl", "evals.jsonl"):
             assert (run / name).read_text() == (tmp_path / "whole" / name).read_text()
     lags = [line["train/policy_lag"] for line in untimed(tmp_path / "whole")]
-    assert lags == ([0, 1, 1, 0, 1, 1] if kind == "phases" else [0, 1, 1, 1, 1, 1])
+    assert lags == ([0, 1, 1, 0, 1, 1] if kind.startswith("phases") else [0, 1, 1, 1, 1, 1])
+
+
+@pytest.mark.parametrize(("first", "then"), [("fused", "torch"), ("torch", "fused")])
+def test_the_other_learner_goes_on_with_a_rollout_that_was_played_ahead(
+    first: str, then: str, tmp_path: Path
+) -> None:
+    settings = flat({**SMALL, "kind": first, "normalise_obs": True})
+    holdfast.train("shoal", runs_dir=tmp_path, run="r", overlap="on", **settings)
+    for checkpoint in (tmp_path / "r" / "checkpoints").glob("u*"):
+        if int(checkpoint.name[1:]) > 3:
+            shutil.rmtree(checkpoint)
+    made = resume("r", tmp_path, [("learner", then)])
+    assert made.state == "finished"
+    assert [line["train/policy_lag"] for line in untimed(tmp_path / "r")] == [0, 1, 1, 1, 1, 1]
 
 
 class Cutter(Guard):

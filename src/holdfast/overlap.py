@@ -125,6 +125,14 @@ class Feed:
         self._next = under_way.result()
         self.times = shared(began, learned, ended[0], self._next.collect_s)
 
+    def refit(self) -> None:
+        """Make rollouts of as many steps as the learners ask for now; the episodes under way go on."""
+        for seat, player in zip(self.seats, self.collector.seats, strict=True):
+            carried = player.learner.acting_state()
+            for one in (seat, player):
+                one.rollout = seat.learner.new_rollout(len(seat.slots))
+            player.learner.load_acting_state(carried)
+
     def leave_out(self) -> None:
         """Learn nothing from the rollout that was played ahead: whoever played it is not there any more."""
         if self._next is not None:

@@ -21,7 +21,7 @@ from holdfast.tables import overlay
 SHAPE = (
     *("kind", "hidden", "activation", "shared", "normalise_obs", "normalise_rewards", "threads"),
     *("net", "memory", "memory_size", "memory_window", "memory_layers", "noisy", "optimiser"),
-    *("compile", "bfloat16", "replay", "encoder", "belief", "sac"),
+    *("compile", "bfloat16", "replay", "encoder", "belief", "sac", "log_std", "accumulate"),
 )
 """Learner settings that stay as they are for the whole run."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +13,7 @@ from holdfast.errors import ConfigError
 from holdfast.guards import make_guards
 from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
-from holdfast.learn.options import check_samples
+from holdfast.learn.options import IDLE, LearnerConfig, check_idle, check_samples
 from holdfast.loop import make_plan
 from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
@@ -34,6 +35,7 @@ def refuse_unfit(config: Config) -> None:
     refuse_sides(config)
     refuse_samples(config)
     refuse_shapes(config)
+    refuse_idle(config)
     make_guards(config.guards, load_stages(config), config.world.options)
 
 
@@ -66,8 +68,17 @@ def refuse_names(config: Config) -> None:
         who = players(config.selfplay, learning)
         learning = tuple(role for role, player in who.items() if player == LEARN)
     options = [f.name for f in fields(config.world.options)]
-    known = Known(config.world.name, kind.value_names, options, Learner.value_names, learning)
+    turned = acting_values(config.learner, Learner.value_names)
+    known = Known(config.world.name, kind.value_names, options, turned, learning)
     check_names(config.guards, known)
+
+
+def acting_values(config: LearnerConfig, names: Sequence[str]) -> list[str]:
+    """Return those values of a learner that do something when they are turned."""
+    idle = set(IDLE.get(config.kind, ()))
+    if config.kind == "sac" and config.sac.auto_entropy:
+        idle.add("entropy")
+    return [name for name in names if name not in idle]
 
 
 def refuse_sides(config: Config) -> None:
@@ -96,6 +107,12 @@ def refuse_shapes(config: Config) -> None:
                     f"{where} gives the network {name.replace('_', ' ')} {other}, and the first phase {one}. One network "
                     "plays all of them: set the option that makes the difference in [world], for the whole run."
                 )
+
+
+def refuse_idle(config: Config) -> None:
+    """Raise if a setting of the learner would do nothing in some phase."""
+    for phase in make_plan(config, 1).phases:
+        check_idle(phase.learner)
 
 
 def _one_slot_a_game(config: Config, options: Any) -> bool:

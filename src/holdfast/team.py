@@ -12,14 +12,14 @@ import numpy as np
 from holdfast.collect import Seat
 from holdfast.config import Config
 from holdfast.errors import ConfigError, nearest
-from holdfast.learn.ewc import penalty
+from holdfast.learn.ewc import check_covered, penalty
 from holdfast.learn.learner import Learner, make_learner
 from holdfast.learn.options import check_samples
 from holdfast.learn.policy import Policy
 from holdfast.learn.rnd import Novelty
 from holdfast.learn.roles import RolePolicies
 from holdfast.learn.spec import spec_from
-from holdfast.records import F32, Rollout
+from holdfast.records import F32, Rollout, is_picture
 from holdfast.rng import Streams
 from holdfast.selfplay.check import check_sides
 from holdfast.selfplay.opponents import LEARN, players
@@ -79,8 +79,7 @@ class Team:
     def configure(self, config: Any) -> None:
         """Use the settings of a phase."""
         for learner in self.learners.values():
-            learner.config = config
-            learner.set_value("clip", config.clip)
+            learner.configure(config)
 
     def set_value(self, name: str, value: float, role: str = ALL) -> float:
         """Set a value of one role or of all; return what was read back."""
@@ -186,6 +185,9 @@ def make_team(config: Config, world: World, streams: Streams) -> Team:
         world.sensors,
         world.truth_size,
     )
+    guards = (config.guards.balance, config.guards.protocol)
+    if any(guard.enabled and guard.protect > 0 for guard in guards):
+        check_covered(spec)
     if config.selfplay.enabled:
         chosen = players(config.selfplay, roles)
         check_samples(config.learner, world.num_envs // len(set(roles)))
@@ -204,7 +206,7 @@ def make_team(config: Config, world: World, streams: Streams) -> Team:
     novelties = {}
     if config.novelty.weight or config.novelty.last_weight:
         shape = world.single_observation_space.shape or ()
-        size = shape if len(shape) > 1 else spec.obs_size
+        size = shape if is_picture(shape) else spec.obs_size
         wanted = config.selfplay.novelty_roles or tuple(learners)
         novelties = {
             role: Novelty(size, config.novelty, streams, part_name(role, "novelty"))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
-from holdfast.errors import StorageError
+from holdfast.config import resolve
+from holdfast.errors import ConfigError, StorageError
 from holdfast.learn.learner import make_learner
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.rnd import (
@@ -22,6 +24,7 @@ from holdfast.learn.rnd import (
 from holdfast.learn.spec import NetSpec
 from holdfast.records import Rollout
 from holdfast.rng import Streams
+from holdfast.team import make_team
 
 SMALL = NoveltyConfig(weight=1.0, hidden=(32,), features=16, minibatch=64)
 
@@ -242,3 +245,36 @@ def test_a_sparse_chain_is_solved_with_it(seed: int) -> None:
 
 def test_a_sparse_chain_is_not_solved_without_it() -> None:
     assert train_on_chain(0.0, 450, seed=1) == 0.0
+
+
+@pytest.mark.parametrize("shape", [(48, 40, 3), (4, 6)])
+def test_pictures_in_colour_and_small_tables_of_numbers_have_a_novelty(shape: Any) -> None:
+    world: Any = type(
+        "World",
+        (),
+        {
+            "game_roles": ("agent",),
+            "single_observation_space": gym.spaces.Box(-1.0, 1.0, shape, np.float32),
+            "single_action_space": gym.spaces.Discrete(2),
+            "frame_stack": 1,
+            "sensors": (),
+            "truth_size": 0,
+            "num_envs": 4,
+            "games": 4,
+        },
+    )
+    net = "small" if len(shape) == 3 else "mlp"
+    config = resolve("CartPole-v1", [("novelty.weight", 1.0), ("net", net), ("steps", 3)])
+    team = make_team(config, world, Streams(1))
+    novelty, rollout = team.novelties[""], team.learners[""].new_rollout(4)
+    rollout.obs[:] = np.random.default_rng(0).normal(size=rollout.obs.shape)
+    assert novelty.bonus(rollout).min() > 0
+    if len(shape) == 3:
+        picture = rollout.obs[0, 0].reshape(shape)
+        rows = novelty._flatten(rollout.obs[0]).reshape(4, 3, 24, 20)
+        assert rows[0, 2, 5, 7] == pytest.approx(picture[10:12, 14:16, 2].sum(), rel=1e-5)
+
+
+def test_a_last_weight_that_is_never_reached_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--novelty\.weight-rollouts"):
+        NoveltyConfig(last_weight=0.5)

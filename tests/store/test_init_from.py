@@ -12,6 +12,10 @@ import torch
 from torch import nn
 
 from holdfast.errors import StorageError
+from holdfast.learn.options import LearnerConfig
+from holdfast.learn.sac import SacLearner
+from holdfast.learn.spec import NetSpec
+from holdfast.rng import Streams
 from holdfast.store.checkpoint import Checkpoints
 from holdfast.store.init_from import Row, init_parameters, initialise
 from holdfast.store.journal import read_lines
@@ -251,3 +255,20 @@ def test_each_role_can_have_a_source_of_its_own(tmp_path: Path) -> None:
         found = tuple(one.state["parameters"]["pi.0.bias"][0] for one in learners.values())
         assert found == values, source
     recorder.close()
+
+
+def test_target_critics_follow_the_scope_of_the_critics() -> None:
+    spec = NetSpec(3, "squashed", action_size=2, low=(-1.0,) * 2, high=(1.0,) * 2, hidden=(4,))
+    config = LearnerConfig(kind="sac", hidden=(4,), threads=1)
+    old, new = (SacLearner(spec, config, Streams(seed), 2) for seed in (1, 2))
+    for scope in ("trunk", "policy", "all"):
+        source = Weights(old.parameters(), spec.state())
+        _, rows = init_parameters(new.state_dict(), source, scope)  # type: ignore[arg-type]
+        taken = {row.name for row in rows if row.loaded}
+        for name in (name for name in taken if name.startswith(("q1", "q2"))):
+            other = (
+                name.replace("_target", "")
+                if "_target" in name
+                else name[:2] + "_target" + name[2:]
+            )
+            assert other in taken

@@ -9,16 +9,19 @@ import time
 from typing import Any
 
 from holdfast.cli.settings import at_least, overrides
+from holdfast.errors import ConfigError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("world", "learner"), help="what to measure")
-    parser.add_argument("name", nargs="?", default="shoal", help="the world (bench world NAME)")
-    parser.add_argument("--world", default="shoal", help="the world (bench learner)")
+    parser.add_argument("name", nargs="?", default="", help="the world (shoal if none is named)")
+    parser.add_argument("--world", default="", help="the world, said in another way")
     parser.add_argument("--hidden", default="64,64", help="hidden widths (bench learner)")
     parser.add_argument("--minibatch", type=int, default=1024, help="samples a gradient step")
     parser.add_argument("--learners", default="fused,torch", help="implementations to compare")
-    parser.add_argument("--seconds", type=float, default=2.0, help="time of one measurement")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="time of one measurement (bench world)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="interleaved repetitions")
     parser.epilog = (
         "Examples:\n  holdfast bench world shoal\n"
@@ -28,7 +31,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     settings = overrides(rest)
-    at_least(args, repeats=1, seconds=0, minibatch=1)
+    at_least(args, repeats=1, seconds=0, minibatch=2)
+    if args.name and args.world and args.name != args.world:
+        raise ConfigError(
+            f"bench {args.what} got two worlds, '{args.name}' and --world {args.world}. Name one of them."
+        )
+    args.world = args.name or args.world or "shoal"
     report = bench_world(args, settings) if args.what == "world" else bench_learner(args, settings)
     if args.json:
         print(json.dumps(report))
@@ -49,8 +57,8 @@ def bench_world(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> di
     from holdfast.config import resolve
     from holdfast.worlds import make_world
 
-    base = [("games", "256"), ("fish", "25")] if args.name == "shoal" else []
-    config = resolve(args.name, [*base, *settings])
+    base = [("games", "256"), ("fish", "25")] if args.world == "shoal" else []
+    config = resolve(args.world, [*base, *settings])
     world = make_world(config.world.name, config.world.options)
     obs, _ = world.reset(seed=0)
     n = world.num_envs
@@ -73,7 +81,7 @@ def bench_world(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> di
         "fastest_per_s": max(rates),
         "slowest_per_s": min(rates),
     }
-    return {args.name: row}
+    return {args.world: row}
 
 
 def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -82,7 +90,7 @@ def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> 
     from holdfast.config import resolve
     from holdfast.learn.fused_bench import LearnerBench, take_turns
     from holdfast.learn.learner import make_learner
-    from holdfast.learn.spec import spec_for
+    from holdfast.learn.spec import spec_from
     from holdfast.rng import Streams
     from holdfast.worlds import make_world
     from holdfast.worlds.contract import World
@@ -101,12 +109,13 @@ def bench_learner(args: argparse.Namespace, settings: list[tuple[str, Any]]) -> 
             world = make_world(config.world.name, config.world.options)
             worlds.append(world)
             world.reset(seed=0)
-            spec = spec_for(
+            spec = spec_from(
+                config.learner,
                 world.single_observation_space,
                 world.single_action_space,
-                config.learner.hidden,
-                config.learner.activation,
-                config.learner.shared,
+                world.frame_stack,
+                world.sensors,
+                world.truth_size,
             )
             learner = make_learner(spec, config.learner, Streams(0), world.num_envs)
             collector = whole(world, learner)

@@ -153,6 +153,7 @@ class Learner(ABC):
 
     def _follow(self, source: Learner) -> None:
         """Become what the learner of this shadow is now."""
+        self.config = source.config
         if self.norm is not None and source.norm is not None:
             self.norm.load_state_dict(source.norm.state_dict())
 
@@ -182,6 +183,13 @@ class Learner(ABC):
             norm = ObsNorm(self.spec.obs_size)
             norm.load_state_dict(self.norm.state_dict())
         return make_policy(self.spec, self.parameters(), norm)
+
+    def configure(self, config: LearnerConfig) -> None:
+        """Use the settings of a phase; those that fix the network and its parts are the same in all."""
+        self.config = config
+        self.set_value("clip", config.clip)
+        if self.reward_norm is not None:
+            self.reward_norm.gamma = config.gamma
 
     def protect(self, anchor: Anchor | None) -> None:
         """Add `weight * fisher * (parameter - value)` to every gradient from now on; None ends it."""

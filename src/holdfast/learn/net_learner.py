@@ -345,7 +345,7 @@ class NetLearner(RolloutLearner):
 
     def load_acting_state(self, state: dict[str, Any]) -> None:
         super().load_acting_state(state)
-        self._carry_on(state["carry"])
+        self._carry_on(state.get("carry"))  # the compiled learner has none
 
     def _carried(self) -> dict[str, Any] | None:
         carry = self._now()

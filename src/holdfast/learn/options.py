@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from holdfast.errors import ConfigError
+from holdfast.learn.schedule import parse_windows
+
+IDLE = {
+    "vtrace": ("clip", "value_clip", "target_kl"),
+    "sac": ("accumulate", "lam", "clip", "value_clip", "value_coef", "target_kl", "log_std"),
+}
+"""Settings that a kind of learner has no use for; the bounds of weights are V-trace's alone."""
+BOUNDS = ("rho_bar", "c_bar")
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,7 @@ class LearnerConfig:
     """Soft actor-critic."""
 
     def __post_init__(self) -> None:
+        parse_windows(self.entropy_windows, "learner.entropy_windows")
         if self.kind == "sac":
             self._check_sac()
         if self.replay.enabled and (self.kind != "vtrace" or self.normalise_obs):
@@ -223,3 +232,28 @@ def check_samples(config: LearnerConfig, slots: int) -> None:
             f"A rollout of {slots} slot x learner.steps = {config.steps} is one sample, and nothing can be learned from "
             "one alone. Type for example: --learner.steps 128, or have more games: --games 8"
         )
+
+
+def check_idle(config: LearnerConfig) -> None:
+    """Raise for what was set and would do nothing."""
+    kind = f"kind = '{config.kind}'"
+    without = dict.fromkeys(IDLE.get(config.kind, ()), kind)
+    if config.kind != "vtrace":
+        without.update(dict.fromkeys(BOUNDS, kind))
+    if config.memory != "transformer":
+        without["memory_window"] = f"memory = '{config.memory}'"
+    if config.memory == "none":
+        without.update(dict.fromkeys(("memory_size", "memory_layers"), "memory = 'none'"))
+    if config.net != "sensors":
+        without["encoder"] = f"net = '{config.net}'"
+    if not config.noisy:
+        without["noisy_update"] = "noisy = false"
+    if config.kind == "sac" and config.sac.auto_entropy:
+        without["entropy_windows"] = "sac.auto_entropy = true"
+    for setting in fields(config):
+        name, value = setting.name, getattr(config, setting.name)
+        if name in without and value != setting.default:
+            raise ConfigError(
+                f"learner.{name} = {value!r} does nothing with {without[name]}. Leave it out, or change the other; "
+                "'holdfast train WORLD --settings' tells what each is for."
+            )

@@ -11,7 +11,7 @@ deviation of its own discounted return, which does not end with an episode: what
 Row t of the bonus belongs to `obs[t]`, the state in which action t was taken: all of these rows have the same form
 (a learner normalises rows 0 to T-1 in place), and none lies beyond the end of an episode. Masked steps get none.
 
-Observations `[D]` go through an MLP in NumPy (torch is not loaded); pictures `[H, W]` or `[C, H, W]` are halved, if they
+Observations `[D]` go through an MLP in NumPy (torch is not loaded); pictures `[H, W]` or `[H, W, C]` are halved, if they
 are large enough, and go through a small CNN.
 """
 
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from holdfast.errors import StorageError
+from holdfast.errors import ConfigError, StorageError
 from holdfast.learn.normalise import ObsNorm
 from holdfast.learn.returns import track_returns
 from holdfast.records import F32, Array, Rollout
@@ -67,6 +67,13 @@ class NoveltyConfig:
     """Discount of the return whose deviation scales the bonus."""
     clip: Annotated[float, Meta(gt=0)] = 5.0
     """Bound of normalised observations, standard deviations."""
+
+    def __post_init__(self) -> None:
+        if self.last_weight > 0 and not self.weight_rollouts:
+            raise ConfigError(
+                f"last_weight = {self.last_weight:g} is never reached with weight_rollouts = 0. Say over how many "
+                "rollouts the weight goes there, for example: --novelty.weight-rollouts 100"
+            )
 
 
 class Net(Protocol):
@@ -214,7 +221,7 @@ def first_parameters(shapes: list[tuple[int, ...]], rng: np.random.Generator, ou
 
 
 class Novelty:
-    """The bonus of a world's states; `obs_size` is D of flat observations or the shape of a picture."""
+    """The bonus of a world's states; `obs_size` is D of flat observations or the shape `(H, W)` or `(H, W, C)` of a picture."""
 
     def __init__(
         self,
@@ -226,7 +233,8 @@ class Novelty:
         self.config, self.streams, self.name = config, streams, name
         shape = (obs_size,) if isinstance(obs_size, int) else tuple(obs_size)
         flat = len(shape) == 1
-        self._picture = () if flat else (1, *shape)[-3:]
+        height, width, channels = (0, 0, 0) if flat else (*shape, 1)[:3]
+        self._picture = () if flat else (channels, height, width)
         self.net: Net = (
             FlatNet(shape[0], config) if flat else PixelNet(halved_shape(self._picture), config)
         )
@@ -310,7 +318,8 @@ class Novelty:
     def _flatten(self, obs: Array) -> F32:
         """Return observations as fresh rows `[n, D]`, pictures halved."""
         if self._picture:
-            obs = halved(obs.reshape(len(obs), *self._picture))
+            channels, height, width = self._picture
+            obs = halved(obs.reshape(len(obs), height, width, channels).transpose(0, 3, 1, 2))
         return obs.reshape(len(obs), self.size).astype(np.float32)
 
     def _clipped(self, rows: Array) -> F32:

@@ -32,7 +32,10 @@ from holdfast.store.weights import Weights, read_source
 Scope = Literal["trunk", "policy", "all"]
 Mode = Literal["strict", "shape", "report"]
 SHARE = 0.95
-HEADS = ("pi_out.", "vf_out.", "log_std", "q1_out.", "q2_out.", "log_alpha")
+HEADS = (
+    *("pi_out.", "vf_out.", "log_std", "log_alpha"),
+    *("q1_out.", "q2_out.", "q1_target_out.", "q2_target_out."),
+)
 CRITICS = ("vf.", "vf_out.", "q1", "q2", "q_trunk", "log_alpha")
 """What has no part in how the policy plays."""
 SHAPING = (

@@ -1,0 +1,104 @@
+"""What changes with a phase, and what goes on through it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.config import resolve
+from holdfast.errors import ConfigError
+from holdfast.loop import Loop
+from holdfast.run import RunDirectory, build
+
+SMALL: dict[str, Any] = {
+    "games": 4,
+    "max_steps": 20,
+    "learner.steps": 8,
+    "hidden": "8",
+    "minibatch": 32,
+    "epochs": 1,
+    "threads": 1,
+    "updates": 4,
+    "probe.every": 0,
+    "tensorboard": False,
+    "checkpoint_every": 100,
+}
+TWO = "[[phase]]\nupdates = 2\n[[phase]]\nupdates = 2\n"
+
+
+def loop_of(folder: Path, world: str, phases: str = "", **more: Any) -> Loop:
+    """Return the loop of a small run, ready for its first update."""
+    folder.mkdir()
+    file = folder / "a.toml"
+    file.write_text(f'[world]\nname = "{world}"\n{phases}')
+    config = resolve(str(file), list({**SMALL, "run": "r", "overlap": "off", **more}.items()))
+    loop = build(config, RunDirectory.create(folder, config), lambda line: None, print)
+    loop.recorder.load_state_dict(dict.fromkeys(loop.recorder.lines, 0))
+    loop.begin()
+    return loop
+
+
+@pytest.mark.parametrize(
+    ("world", "more"),
+    [
+        ("shoal", {"fish": 3, "memory": "gru", "memory_size": 8}),
+        ("pursuit", {"selfplay.enabled": True, "selfplay.history": 0.5, "memory": "lstm"}),
+    ],
+)
+def test_a_phase_like_the_one_before_changes_nothing(
+    world: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    found = []
+    for name, phases in (("one", ""), ("two", TWO)):
+        loop = loop_of(tmp_path / name, world, phases, **more)
+        loop.run()
+        found.append(loop.team.parameter_hash())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_a_phase_of_other_steps_goes_on_in_the_same_episodes(overlap: str, tmp_path: Path) -> None:
+    longer = TWO + "learner = { steps = 12 }\n"
+    more = {"fish": 3, "memory": "gru", "memory_size": 8, "overlap": overlap}
+    loop = loop_of(tmp_path / "a", "shoal", longer, **more)
+    loop.update()
+    loop.update()
+    loop.enter(loop.plan.phase(3))
+    seat = loop.collector.seats[0]
+    loop.collector.begin()
+    assert seat.rollout.steps == 12
+    assert not seat.rollout.begun[0].all()
+    assert np.abs(seat.rollout.memory[0]).max() > 0
+
+
+def test_the_first_phase_has_its_own_settings_of_the_learner(tmp_path: Path) -> None:
+    phases = "[[phase]]\nupdates = 2\nlearner = { steps = 6, epochs = 3, clip = 0.1 }\n" + TWO
+    loop = loop_of(tmp_path / "a", "shoal", phases, fish=3)
+    loop.update()
+    assert loop.feed.seats[0].rollout.steps == 6
+    assert loop.signals["train/minibatches"] == 3 * round(6 * 12 / 32)
+    assert loop.signals["train/clip"] == 0.1
+
+
+def test_a_phase_has_its_own_entropy_windows_and_its_own_discount(tmp_path: Path) -> None:
+    own = "learner = { entropy_windows = '4+:0.3', entropy = 0.2, gamma = 0.5 }\n"
+    loop = loop_of(tmp_path / "a", "shoal", TWO + own, fish=3, normalise_rewards=True)
+    found = []
+    for _ in range(4):
+        loop.update()
+        found.append((loop.signals["train/entropy"], loop.team.learners[""].reward_norm.gamma))
+    assert found == [(0.001, 0.99), (0.001, 0.99), (0.2, 0.5), (0.3, 0.5)]
+
+
+@pytest.mark.parametrize("setting", ["log_std = -1.0", "accumulate = 2"])
+def test_what_a_phase_could_not_change_is_refused(setting: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot change during a run"):
+        loop_of(tmp_path / "a", "shoal", TWO + f"learner = {{ {setting} }}\n")
+
+
+def test_windows_that_cannot_be_read_are_refused_before_a_run_is_made() -> None:
+    with pytest.raises(ConfigError, match=r"learner\.entropy_windows: '1\+:-1'"):
+        resolve("shoal", [("entropy_windows", "1+:-1")])
