@@ -211,6 +211,11 @@ def _from_function(name: str) -> Callable[[], Game]:
             f"The module '{module_name}' of '{name}' cannot be imported: {error}. "
             f"It is searched in {here} and among the installed packages."
         ) from None
+    except (Exception, SystemExit) as error:  # whatever the user's file does when it is imported
+        raise ConfigError(
+            f"The module '{module_name}' of '{name}' cannot be imported: {where(error)}. A module is named as Python "
+            "imports it, from here or from the installed packages; for example: my_module:make_env"
+        ) from None
     function = getattr(module, function_name, None)
     if not callable(function):
         have = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
