@@ -75,7 +75,10 @@ def plain_actions(space: gym.Space[Any]) -> tuple[gym.Space[Any], Turn]:
         return _plain_choices(space)
     if isinstance(space, gym.spaces.Box):
         return _plain_box(space)
-    return space, lambda action: action
+    raise ConfigError(
+        f"The action space {space} is not supported. Allowed: Discrete, MultiDiscrete, MultiBinary, Box with finite "
+        "bounds; wrap the environment so that it takes one of these."
+    )
 
 
 def _plain_choices(space: gym.spaces.MultiDiscrete) -> tuple[gym.Space[Any], Turn]:
