@@ -31,6 +31,7 @@ from typing import IO, Any
 from holdfast.commands import to_type
 from holdfast.config import (
     Config,
+    check_tables,
     differences,
     from_tables,
     named,
@@ -119,7 +120,8 @@ class RunDirectory:
 
     def config(self) -> Config:
         """Return the resolved config that the run was made with."""
-        return from_tables(read_toml(self.path / "run.toml"))
+        path = self.path / "run.toml"
+        return from_tables(check_tables(read_toml(path), str(path)), str(path))
 
     def checkpoints(self, config: Config | None = None) -> Checkpoints:
         """Return the run's checkpoints."""
