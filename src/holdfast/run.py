@@ -131,7 +131,12 @@ class RunDirectory:
     def heartbeat(self) -> dict[str, Any]:
         """Return the last heartbeat, or an empty dict before the first."""
         path = self.path / "heartbeat.json"
-        return dict(read_json(path)) if path.is_file() else {}
+        beat = read_json(path) if path.is_file() else {}
+        if not isinstance(beat, dict):
+            raise StorageError(
+                f"{path} holds no heartbeat. The run's next process writes it anew; until then, remove it."
+            )
+        return beat
 
     def state(self) -> str:
         """Return running, finished, interrupted, stopped, failed, new, or killed."""
