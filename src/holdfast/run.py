@@ -314,7 +314,7 @@ def start(
     """Make a new run and train it; one that is too slow for `run.min_sps` is not even begun."""
     from holdfast.refuse import refuse_unfit
 
-    refuse_unfit(config)
+    refuse_unfit(config, runs_dir)
     refuse_hopeless(config, runs_dir)
     if not config.run.name:
         config = named(config, free_name(config.world.name, runs_dir))

@@ -107,7 +107,7 @@ def dry_run(args: argparse.Namespace, config: Any) -> int:
     from holdfast.refuse import refuse_unfit
     from holdfast.tables import text
 
-    refuse_unfit(config)
+    refuse_unfit(config, Path(args.runs_dir))
     rows = plan_rows(config)
     sizes = {
         "games": config.world.options.games,
