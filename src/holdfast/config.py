@@ -193,10 +193,8 @@ def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
     """Return the config for a world's name or a TOML file, with overrides on top."""
     tables: Tables = {"world": {"name": check_text(target)}}
     if target.endswith(".toml"):
-        tables = anchored(read_toml(Path(target)), Path(target).parent)
-    name = tables.get("world", {}).get("name")
-    if not isinstance(name, str) or not name:
-        raise ConfigError(f'{target}: [world] needs a name, for example: name = "shoal"')
+        tables = anchored(check_tables(read_toml(Path(target)), target), Path(target).parent)
+    name = world_name(tables, target)
     check_name(name)
     merged = merge(preset(name), tables)
     if "updates" in tables.get("run", {}) and "env_steps" not in tables["run"]:
@@ -212,6 +210,30 @@ def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
     ):
         length_of_phases(merged)
     return from_tables(merged)
+
+
+def check_tables(tables: Tables, source: str) -> Tables:
+    """Return the tables of a file, or say which of its sections is written as something else."""
+    found: Any
+    for section, found in tables.items():
+        if section == "phase":
+            if not (isinstance(found, list) and all(isinstance(phase, dict) for phase in found)):
+                raise ConfigError(
+                    f"{source}: 'phase' is not a list of tables. Each phase begins with [[phase]], in two pairs of brackets."
+                )
+        elif section in SECTIONS and not isinstance(found, dict):
+            raise ConfigError(
+                f"{source}: {section} = {found!r} is no table. Write [{section}], and its settings below."
+            )
+    return tables
+
+
+def world_name(tables: Mapping[str, Any], source: str) -> str:
+    """Return the name of the world that the tables of a file describe."""
+    name = tables.get("world", {}).get("name")
+    if isinstance(name, str) and name:
+        return name
+    raise ConfigError(f'{source}: [world] needs a name, for example: name = "shoal"')
 
 
 def set_length(tables: Tables, key: str) -> None:
@@ -230,13 +252,13 @@ def length_of_phases(tables: Tables) -> None:
         tables["run"] = {**tables.get("run", {}), "updates": sum(listed), "env_steps": 0}
 
 
-def from_tables(tables: Mapping[str, Any]) -> Config:
-    """Return the config that complete tables describe."""
+def from_tables(tables: Mapping[str, Any], source: str = "The config") -> Config:
+    """Return the config that complete tables, read from `source`, describe."""
     unknown = [key for key in tables if key not in SECTIONS]
     if unknown:
         raise ConfigError(unknown_key("", unknown[0], list(SECTIONS)))
-    world = dict(tables.get("world", {}))
-    name = world.pop("name")
+    name = world_name(tables, source)
+    world = {key: value for key, value in tables["world"].items() if key != "name"}
     return Config(
         world=WorldChoice(name, build(options_type(name), world, "world")),
         run=build(RunConfig, tables.get("run", {}), "run"),

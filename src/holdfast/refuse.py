@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -20,15 +21,20 @@ from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import check_measured, check_probe, played_options
 from holdfast.run import load_stages, probe_spec
 from holdfast.selfplay.check import check_sides
-from holdfast.selfplay.opponents import LEARN, players
+from holdfast.selfplay.opponents import LEARN, frozen_of, players
+from holdfast.store.init_from import by_role
+from holdfast.store.sink_kinds import check_sinks
+from holdfast.store.weights import read_source
 from holdfast.worlds import world_type
 
 SHAPES = {"mario": ("observation", "actions")}
 """Options on which the shape of the network depends, where `observation_size` does not say it."""
 
 
-def refuse_unfit(config: Config) -> None:
-    """Raise a `ConfigError` if the run could not do what its settings ask for."""
+def refuse_unfit(config: Config, runs_dir: Path) -> None:
+    """Raise if a run in `runs_dir` could not do what its settings ask for."""
+    check_sinks(config.run.sinks)
+    refuse_sources(config, runs_dir)
     refuse_scripts(config)
     refuse_probe(config)
     refuse_names(config)
@@ -37,6 +43,20 @@ def refuse_unfit(config: Config) -> None:
     refuse_shapes(config)
     refuse_idle(config)
     make_guards(config.guards, load_stages(config), config.world.options)
+
+
+def refuse_sources(config: Config, runs_dir: Path) -> None:
+    """Raise if a policy that the run begins with, or plays against, is not there."""
+    source, roles = config.run.init_from, roles_of(config)
+    named = by_role(source) if source else {}
+    if roles is None:  # which words are roles is known when the world is made
+        named = {role: place for role, place in named.items() if not role}
+    elif not named.keys() <= {"", *roles}:
+        named = {"": source}
+    for place in named.values():
+        read_source(place, runs_dir)
+    if roles is not None:
+        frozen_of(config.selfplay, roles, runs_dir)
 
 
 def refuse_probe(config: Config) -> None:

@@ -31,6 +31,7 @@ from typing import IO, Any
 from holdfast.commands import to_type
 from holdfast.config import (
     Config,
+    check_tables,
     differences,
     from_tables,
     named,
@@ -120,7 +121,8 @@ class RunDirectory:
 
     def config(self) -> Config:
         """Return the resolved config that the run was made with."""
-        return from_tables(read_toml(self.path / "run.toml"))
+        path = self.path / "run.toml"
+        return from_tables(check_tables(read_toml(path), str(path)), str(path))
 
     def checkpoints(self, config: Config | None = None) -> Checkpoints:
         """Return the run's checkpoints."""
@@ -130,7 +132,12 @@ class RunDirectory:
     def heartbeat(self) -> dict[str, Any]:
         """Return the last heartbeat, or an empty dict before the first."""
         path = self.path / "heartbeat.json"
-        return dict(read_json(path)) if path.is_file() else {}
+        beat = read_json(path) if path.is_file() else {}
+        if not isinstance(beat, dict):
+            raise StorageError(
+                f"{path} holds no heartbeat. The run's next process writes it anew; until then, remove it."
+            )
+        return beat
 
     def state(self) -> str:
         """Return running, finished, interrupted, stopped, failed, new, or killed."""
@@ -324,7 +331,7 @@ def start(
     """Make a new run and train it; one that is too slow for `run.min_sps` is not even begun."""
     from holdfast.refuse import refuse_unfit
 
-    refuse_unfit(config)
+    refuse_unfit(config, runs_dir)
     refuse_hopeless(config, runs_dir)
     if not config.run.name:
         config = named(config, free_name(config.world.name, runs_dir))

@@ -155,13 +155,12 @@ def _within(value: Any, bounds: msgspec.Meta) -> bool:
 
 
 def _wrong(where: str, value: Any, hint: Any, bounds: msgspec.Meta | None) -> str:
-    flag = "--" + where.replace("_", "-")
+    refused = f"{where} = {value!r} is not allowed. It takes {describe(hint, bounds)}"
     if get_origin(hint) is dict:
-        flag += ".name"
-    return (
-        f"{where} = {value!r} is not allowed. It takes {describe(hint, bounds)}; "
-        f"type for example: {flag} {example(hint, bounds)}"
-    )
+        return f"{refused} of settings."
+    if where.startswith("phase "):  # stands in a file, and cannot be typed
+        return f"{refused}."
+    return f"{refused}; type for example: --{where.replace('_', '-')} {example(hint, bounds)}"
 
 
 def describe(hint: Any, bounds: msgspec.Meta | None = None) -> str:
@@ -173,7 +172,8 @@ def describe(hint: Any, bounds: msgspec.Meta | None = None) -> str:
     if origin is Literal:
         return "one of " + ", ".join(str(a) for a in get_args(hint))
     if origin is tuple:
-        return f"{describe(get_args(hint)[0])}s joined by commas"
+        kind, _, bound = describe(get_args(hint)[0], bounds).removeprefix("a ").partition(" >")
+        return f"{kind}s joined by commas" + (f", each >{bound}" if bound else "")
     if origin in (Union, types.UnionType):
         return describe(get_args(hint)[0]) + " or none"
     if origin is dict:

@@ -44,6 +44,9 @@ class Crash(Nan):
     def step(self, action):
         raise RuntimeError("the simulator is on fire")
 
+class Buttons(Nan):
+    action_space = gym.spaces.Dict(jump=gym.spaces.Discrete(2))
+
 def number():
     return 3
 """
@@ -225,6 +228,32 @@ CASES: list[tuple[list[str], int, str]] = [
     ),
     (["doctor", "envs:Shape"], 6, "shape (5,)"),
     (["doctor", "shoal", "--fish", "0"], 2, "fish"),
+    (["train", "syntax:make", "--dry-run"], 2, "SyntaxError"),
+    (["train", "leaves:make", "--dry-run"], 2, "SystemExit: 3"),
+    (["train", ":make", "--dry-run"], 2, "my_module:make_env"),
+    (["train", "./envs:Fine", "--dry-run"], 2, "my_module:make_env"),
+    (
+        ["doctor", "envs:Buttons", "--mode", "serial"],
+        2,
+        "Dict('jump': Discrete(2)) is not supported",
+    ),
+    (["metrics", "query", "made", " -- nothing"], 2, "asks for nothing"),
+    (["train", "single.toml"], 2, "[[phase]]"),
+    (["train", "flat.toml"], 2, "Write [run]"),
+    (["resume", "emptied"], 2, "run.toml: [world] needs a name"),
+    (["train", "envs:Fine", "--dry-run", "--sinks", "wandd"], 2, "Did you mean 'wandb'"),
+    (["train", "envs:Fine", "--dry-run", "--init-from", "nobody"], 5, "There is no run 'nobody'"),
+    (
+        "train pursuit --selfplay.enabled true --selfplay.pursuer run:nobody --dry-run".split(),
+        2,
+        "There is no run 'nobody'",
+    ),
+    (["train", "shoal", "--hidden", "0"], 2, "It takes whole numbers joined by commas, each >= 1"),
+    (
+        ["train", "size.toml"],
+        2,
+        "phase 1 learner.steps = 0 is not allowed. It takes a whole number >= 1.",
+    ),
 ]
 
 
@@ -236,6 +265,11 @@ FILES = {
     "unknown.toml": '[world]\nname = "shoal"\n[[phase]]\nupdatse = 2\n',
     "short.toml": '[world]\nname = "shoal"\n[[phase]]\nupdates = 0\n',
     "both.toml": '[world]\nname = "shoal"\n[plan]\ncurriculum = "5:1"\n[[phase]]\nupdates = 2\n',
+    "single.toml": '[world]\nname = "shoal"\n[phase]\nupdates = 2\n',
+    "size.toml": '[world]\nname = "shoal"\n[[phase]]\nupdates = 2\nlearner = {steps = 0}\n',
+    "flat.toml": 'run = 5\n[world]\nname = "shoal"\n',
+    "syntax.py": "def make(:",
+    "leaves.py": "raise SystemExit(3)",
     "full/file": "precious",
     "trap.pt": "cos\nsystem\n(S'echo'\ntR.",
 }
@@ -258,6 +292,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     holdfast.train("shoal", run="made", runs_dir=folder / "runs", **SMALL)
+    (folder / "runs" / "emptied").mkdir()
+    (folder / "runs" / "emptied" / "run.toml").write_text("")
     return folder
 
 

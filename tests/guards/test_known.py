@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_plateau_of_a_signal_that_never_comes_is_refused() -> None:
         check_names(wrong, MARIO)
 
 
-def test_the_role_of_a_world_with_one_role_is_known() -> None:
+def test_the_role_of_a_world_with_one_role_is_known(tmp_path: Path) -> None:
     settings = [
         ("selfplay.enabled", True),
         ("selfplay.novelty_roles", ["fish"]),
@@ -85,7 +86,7 @@ def test_the_role_of_a_world_with_one_role_is_known() -> None:
         ("guards.adaptive.channels", "learner.fish.entropy:0.1..0.2@0.1"),
         ("guards.adaptive.signal", "shoal/survival"),
     ]
-    refuse_unfit(resolve("shoal", settings))
+    refuse_unfit(resolve("shoal", settings), tmp_path)
 
 
 def test_roles_that_only_the_world_knows_are_not_refused() -> None:

@@ -334,6 +334,24 @@ class Nothing(Tag):
         self.agents = list(self.possible_agents)
 
 
+class Numbered(Tag):
+    """Agents that are no text, and one with a slash in its name."""
+
+    possible_agents: ClassVar[list[Any]] = [7, "red/1"]
+
+
+class Unlucky(Walk):
+    """Cannot begin from one seed in two; `tried` holds all of them."""
+
+    tried: ClassVar[list[int]] = []
+
+    def reset(self, seed=None, options=None):
+        Unlucky.tried.append(seed)
+        if seed % 2 and len(Unlucky.tried) > 1:
+            raise RuntimeError("an unlucky seed")
+        return super().reset(seed=seed)
+
+
 class Leaves(Walk):
     """Calls sys.exit in its 25th step."""
 

@@ -110,6 +110,13 @@ def test_an_agent_that_joins_later_is_masked_until_it_is_there(tmp_path: Path) -
     assert trained("Joins", tmp_path).state == "finished"
 
 
+@pytest.mark.parametrize("selfplay", [False, True])
+def test_agents_need_not_be_named_by_plain_text(tmp_path: Path, selfplay: bool) -> None:
+    trained("Numbered", tmp_path, selfplay__enabled=selfplay)
+    metrics = holdfast.evaluate("r", runs_dir=tmp_path).metrics
+    assert {"return_7", "return_red_1"} <= metrics.keys()
+
+
 def test_a_film_shows_agents_that_come_and_go() -> None:
     spec = ProbeSpec("pool_envs:Joins", None, seeds=(1,))
     idle = types.SimpleNamespace(act=lambda obs, rng: np.zeros(len(obs), np.int64))

@@ -174,6 +174,20 @@ def test_a_game_that_calls_exit_has_failed_and_does_not_end_the_run(mode: str) -
             world_of(f"pool_envs:{name}", mode=mode).reset(seed=1)
 
 
+def test_a_seed_that_cannot_be_begun_from_is_not_tried_again() -> None:
+    import pool_envs
+
+    pool_envs.Unlucky.tried.clear()
+    world = world_of("pool_envs:Unlucky", games=1, workers=1, mode="serial", max_restarts=1000)
+    world.reset(seed=12)
+    for _ in range(400):
+        world.step(world.action_space.sample())
+    world.close()
+    tried = pool_envs.Unlucky.tried
+    assert world.ledger.total > 3
+    assert len(set(tried)) == len(tried)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_no_restarts_allowed_means_the_first_fault_stops_the_run(mode: str) -> None:
     world = world_of("pool_envs:Raises", mode=mode, max_restarts=0)

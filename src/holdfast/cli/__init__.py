@@ -12,11 +12,13 @@ shows its traceback.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 
+from holdfast.cli.answer import answers_alone
 from holdfast.errors import HoldfastError, nearest
 
 VERBS = {
@@ -90,9 +92,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--json", action="store_true", help="print one JSON object on standard output"
     )
     module.add(parser)
-    args, rest = parser.parse_known_args(words[1:])
+    # Intermixed: options may stand between the places and names that a verb takes.
+    args, rest = parser.parse_known_intermixed_args(words[1:])
+    alone = answers_alone() if args.json in (True, "-") else contextlib.nullcontext()
     try:
-        return int(module.run(args, rest))
+        with alone:
+            return int(module.run(args, rest))
     except HoldfastError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from typing import Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import at_least, overrides
 from holdfast.errors import ConfigError
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     args.world = args.name or args.world or "shoal"
     report = bench_world(args, settings) if args.what == "world" else bench_learner(args, settings)
     if args.json:
-        print(json.dumps(report))
+        answer(report)
     else:
         for name, row in report.items():
             print(name, "  ".join(f"{key} {_text(value)}" for key, value in row.items()))

@@ -12,11 +12,11 @@ holdfast ckpt migrate OLD --fix-steps --dry-run
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import no_settings
 from holdfast.errors import ConfigError, StorageError, nearest
 
@@ -92,7 +92,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.params:
         record["params"] = _tensors(path, Path(args.runs_dir))
     if args.json:
-        print(json.dumps(record))
+        answer(record)
         return 0
     for key, value in record.items():
         if key == "files":
@@ -209,7 +209,7 @@ def _rows(
 
 def _print_rows(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     if args.json:
-        print(json.dumps({"run": args.places[0], "checkpoints": rows}))
+        answer({"run": args.places[0], "checkpoints": rows})
         return
     for row in rows:
         print(f"{row['checkpoint']}  {'; '.join(row['problems']) or 'intact'}")
@@ -227,7 +227,7 @@ def _find(args: argparse.Namespace) -> int:
     matches = sum(not c.reasons for c in found.candidates)
     if args.json:
         records = [c.record() for c in found.candidates]
-        print(json.dumps({"matches": matches, "cut": found.cut, "candidates": records}))
+        answer({"matches": matches, "cut": found.cut, "candidates": records})
     else:
         for c in found.candidates:
             mark = "no   " if c.reasons else "match"
@@ -253,13 +253,12 @@ def _find(args: argparse.Namespace) -> int:
 
 def _diff(args: argparse.Namespace) -> int:
     from holdfast.store.compare import compare_sources
-    from holdfast.store.journal import plain
     from holdfast.store.weights import read_source
 
     a, b = (read_source(place, Path(args.runs_dir)) for place in args.places)
     found = compare_sources(a, b)
     if args.json:
-        print(json.dumps(plain(found.record())))
+        answer(found.record())
         return 0
     print(f"a  {found.paths[0]}\nb  {found.paths[1]}")
     for title in ("counters", "settings", "specs", "versions"):
@@ -301,7 +300,7 @@ def _export(args: argparse.Namespace) -> int:
         )
     files = export(source, args.part or "learner", target, args.program, args.force)
     if args.json:
-        print(json.dumps({"source": str(source.path), "files": [str(file) for file in files]}))
+        answer({"source": str(source.path), "files": [str(file) for file in files]})
         return 0
     for file in files:
         print(f"{file.stat().st_size:>12,} bytes  {file}")
@@ -331,7 +330,7 @@ def _migrate(args: argparse.Namespace) -> int:
 
         write_json(Path(args.out), told)
     if args.json:
-        print(json.dumps(told))
+        answer(told)
     else:
         for fix in fixes:
             more = "".join(f"  {text}" for text in (fix.pt and f".pt {fix.pt}", fix.note) if text)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import no_settings, overrides
 from holdfast.errors import ConfigError
 
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     report["problems"] = [f"{f.check}: {f.text}" for f in refused]
     report["warnings"] = [f"{f.check}: {f.text}" for f in found if f.level == "warning"]
     if args.json:
-        print(json.dumps(report))
+        answer(report)
     else:
         print(_summary(len(refused), len(report["warnings"])))
     return refused[0].code if refused else 0

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import no_settings
 from holdfast.errors import ConfigError, nearest
 
@@ -61,7 +62,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     records = _trials(args, modes)
     text = report(args.env, records)
     if args.json == "-":
-        print(*(json.dumps(record) for record in records), sep="\n")
+        for record in records:
+            answer(record)
     else:
         print(text, end="")
     if args.report:
@@ -202,7 +204,10 @@ def _diag(args: argparse.Namespace) -> int:
         )
     summary = summarise(Path(args.folder))
     text = markdown(summary)
-    print(json.dumps(summary) + "\n" if args.json == "-" else text, end="")
+    if args.json == "-":
+        answer(summary)
+    else:
+        print(text, end="")
     if args.report:
         write_atomic(Path(args.report), text)
     if args.json not in ("", "-"):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import at_least, no_settings
 
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         "intervals": {k: list(v) for k, v in report.intervals.items()},
     }
     if args.json:
-        print(json.dumps(record))
+        answer(record)
         return 0
     print(f"{args.run}, update {report.update}, {len(report.seeds)} episodes", file=sys.stderr)
     if "cut" in report.detail:

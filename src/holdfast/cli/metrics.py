@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import no_settings
 from holdfast.errors import ConfigError
 
@@ -85,7 +86,7 @@ def _schema(args: argparse.Namespace) -> int:
     from holdfast.store.schema import KINDS, json_schema, markdown
 
     if args.json:
-        print(json.dumps({kind.file: json_schema(kind) for kind in KINDS.values()}, indent=2))
+        answer({kind.file: json_schema(kind) for kind in KINDS.values()}, indent=2)
     else:
         print(markdown(), end="")
     return 0
@@ -116,7 +117,7 @@ def _tail(args: argparse.Namespace, directory: RunDirectory) -> int:
 def _print_lines(lines: Iterable[dict[str, Any]], keys: list[str], as_json: bool) -> None:
     for line in lines:
         if as_json:
-            print(json.dumps(line), flush=True)
+            answer(line)
             continue
         shown = keys or [k for k, v in line.items() if not isinstance(v, dict | list)]
         row = [f"{key.rpartition('/')[2]} {_text(line[key])}" for key in shown if key in line]
@@ -134,7 +135,7 @@ def _summary(args: argparse.Namespace, directory: RunDirectory) -> int:
     status = directory.path / STATUS
     sinks = read_json(status)["sinks"] if status.is_file() else {}
     if args.json:
-        print(json.dumps({"run": directory.name, "signals": rows, "sinks": sinks}))
+        answer({"run": directory.name, "signals": rows, "sinks": sinks})
         return 0
     if not rows:
         raise ConfigError(
@@ -169,7 +170,7 @@ def _plot(args: argparse.Namespace, directory: RunDirectory) -> int:
     target = Path(args.out) if args.out else directory.path / "plots" / "metrics.png"
     _draw(found, args.x, directory.name, target)
     if args.json:
-        print(json.dumps({"run": directory.name, "plot": str(target), "signals": list(found)}))
+        answer({"run": directory.name, "plot": str(target), "signals": list(found)})
     else:
         print(target)
     return 0
@@ -202,7 +203,6 @@ def _draw(found: dict[str, Any], x: str, title: str, target: Path) -> None:
 
 
 def _query(args: argparse.Namespace, directory: RunDirectory) -> int:
-    from holdfast.store.journal import plain
     from holdfast.store.query import query
 
     if len(args.what) != 1:
@@ -210,13 +210,12 @@ def _query(args: argparse.Namespace, directory: RunDirectory) -> int:
             "A query is one argument in quotes, for example: "
             f"holdfast metrics query {args.run} 'SELECT count(*) FROM metrics'"
         )
-    answer = query(directory.path, args.what[0])
+    found = query(directory.path, args.what[0])
     if args.json:
-        rows = [[_plain(value) for value in row] for row in answer.rows]
-        print(json.dumps({"columns": answer.columns, "rows": plain(rows)}))
+        answer({"columns": found.columns, "rows": found.rows})
         return 0
-    cells = [list(answer.columns), *([_text(value) for value in row] for row in answer.rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(answer.columns))]
+    cells = [list(found.columns), *([_text(value) for value in row] for row in found.rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(found.columns))]
     for row in cells:
         print("  ".join(f"{text:<{wide}}" for text, wide in zip(row, widths, strict=True)).rstrip())
     return 0
@@ -228,17 +227,13 @@ def _parquet(args: argparse.Namespace, directory: RunDirectory) -> int:
     written = write_parquet(directory.path)
     files = {name: str(directory.path / FOLDER / f"{name}.parquet") for name in written}
     if args.json:
-        print(json.dumps({"run": directory.name, "rows": written, "files": files}))
+        answer({"run": directory.name, "rows": written, "files": files})
         return 0
     if not written:
         print(f"'{directory.name}' has no records yet")
     for name, count in written.items():
         print(f"{count:>9,} lines  {files[name]}")
     return 0
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, None | bool | int | float | str | list | dict) else str(value)
 
 
 def _text(value: Any) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import no_settings
 
 
@@ -23,5 +23,5 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     say = (lambda text: None) if args.json else print
     path = finish(directory.path, say, quiet=args.json)
     if args.json:
-        print(json.dumps({"run": args.run, "report": str(path)}))
+        answer({"run": args.run, "report": str(path)})
     return 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import no_settings
 
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             }
         )
     if args.json:
-        print(json.dumps({"runs_dir": args.runs_dir, "runs": rows}))
+        answer({"runs_dir": args.runs_dir, "runs": rows})
         return 0
     if not rows:
         print(f"no runs in {args.runs_dir}; start one: holdfast train shoal --run first")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import at_least, no_settings
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     action = {"mine": mine, "draw": draw, "show": show, "worst": worst}[args.action]
     record = action(args)
     if args.json:
-        print(json.dumps(record))
+        answer(record)
     return 0
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import overrides
 
 if TYPE_CHECKING:
@@ -154,9 +154,7 @@ def carried_out(args: argparse.Namespace, study: SeedStudy | Search) -> int:
         )
         record, code = study.run(board)
     if args.json:
-        from holdfast.store.journal import plain
-
-        print(json.dumps(plain(record)))
+        answer(record)
     else:
         tell(record, folder.path)
     if code:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import overrides
 from holdfast.commands import to_type
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             "What shall be trained? Type for example: holdfast train shoal --run first"
         )
     if args.settings:
-        return list_settings(args.target)
+        return list_settings(args.target, args.json)
     config = resolve(args.target, overrides(rest))
     if args.dry_run:
         return dry_run(args, config)
@@ -70,16 +70,14 @@ def trained(args: argparse.Namespace, name: str, call: Any) -> int:
     if outcome.state != "nothing_to_do" and not args.no_report:
         write_report(outcome.directory)
     if args.json:
-        print(
-            json.dumps(
-                {
-                    "run": outcome.directory.name,
-                    "directory": str(outcome.directory),
-                    "state": outcome.state,
-                    "update": outcome.update,
-                    "updates": outcome.updates,
-                }
-            )
+        answer(
+            {
+                "run": outcome.directory.name,
+                "directory": str(outcome.directory),
+                "state": outcome.state,
+                "update": outcome.update,
+                "updates": outcome.updates,
+            }
         )
     elif outcome.state in ("interrupted", "out_of_time"):
         print(
@@ -107,7 +105,7 @@ def dry_run(args: argparse.Namespace, config: Any) -> int:
     from holdfast.refuse import refuse_unfit
     from holdfast.tables import text
 
-    refuse_unfit(config)
+    refuse_unfit(config, Path(args.runs_dir))
     rows = plan_rows(config)
     sizes = {
         "games": config.world.options.games,
@@ -122,7 +120,7 @@ def dry_run(args: argparse.Namespace, config: Any) -> int:
     guards = [name for name, guard in vars(config.guards).items() if guard.enabled]
     if args.json:
         about = {"world": config.world.name, **sizes, "guards": guards, "phases": rows}
-        print(json.dumps(about))
+        answer(about)
         return 0
     print(f"world {config.world.name}: " + ", ".join(f"{k} {v}" for k, v in sizes.items()))
     print("guards: " + (", ".join(guards) or "none"))
@@ -136,7 +134,7 @@ def dry_run(args: argparse.Namespace, config: Any) -> int:
     return 0
 
 
-def list_settings(target: str) -> int:
+def list_settings(target: str, as_json: bool) -> int:
     """Print every setting that the target takes, with its default and meaning."""
     from dataclasses import fields
 
@@ -145,11 +143,17 @@ def list_settings(target: str) -> int:
 
     config = resolve(target)
     values = leaves(config)
+    found: dict[str, dict[str, Any]] = {}
     for section in (f.name for f in fields(config) if f.name != "phases"):
         chosen = getattr(config, section)
         kind = type(chosen.options if section == "world" else chosen)
-        print(f"[{section}]")
+        if not as_json:
+            print(f"[{section}]")
         for flag, takes, _, doc in help_rows(kind, section):
             key = flag[2:].replace("-", "_")
-            print(f"  {flag} {text(values.get(key))!s}\n      {doc} ({takes})")
+            found[key] = {"value": values.get(key), "takes": takes, "help": doc}
+            if not as_json:
+                print(f"  {flag} {text(values.get(key))!s}\n      {doc} ({takes})")
+    if as_json:
+        answer(found)
     return 0

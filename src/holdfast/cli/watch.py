@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import no_settings
 from holdfast.errors import ConfigError, nearest
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     directory = RunDirectory.open(Path(args.runs_dir), args.run)
     record = _live(args, directory, wish) if args.live else _recorded(args, directory, wish)
     if args.json:
-        print(json.dumps({"run": directory.name, **record}))
+        answer({"run": directory.name, **record})
     return 0
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.answer import answer
 from holdfast.cli.settings import no_settings
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         draw_whatif(path, lines, series, found, changed)
         record["plot"] = str(path)
     if args.json:
-        print(json.dumps(record, default=str))
+        answer(record)
     else:
         show(record, found, None if args.all else SHOWN)
     return 0

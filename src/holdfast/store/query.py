@@ -33,6 +33,11 @@ def query(run: Path, sql: str) -> Answer:
             for name, path in files.items():
                 database.execute(f'CREATE VIEW "{name}" AS {select(path)}')
             found = database.execute(sql)
+            if found is None:  # nothing but blanks and comments
+                raise ConfigError(
+                    f"The query {sql!r} asks for nothing. Type for example: "
+                    f"holdfast metrics query {run.name} 'SELECT count(*) FROM metrics'"
+                )
             columns = tuple(str(column[0]) for column in found.description or ())
             return Answer(columns, [tuple(row) for row in found.fetchall()] if columns else [])
         except duckdb.Error as error:

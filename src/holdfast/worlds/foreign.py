@@ -286,6 +286,9 @@ class ForeignWorld(World):
             if g not in lost:
                 self._take(g)
                 self._announce(g)
+        for fault in faults:
+            if fault.phase == "reset" and board.stage[fault.game] == 1:
+                self._take(fault.game)  # that seed was tried
         if lost:
             self._begin(sorted(lost))
         return {"final_obs": final_obs, "_final_obs": final, "episodes": episodes}

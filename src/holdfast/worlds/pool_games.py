@@ -75,7 +75,10 @@ def plain_actions(space: gym.Space[Any]) -> tuple[gym.Space[Any], Turn]:
         return _plain_choices(space)
     if isinstance(space, gym.spaces.Box):
         return _plain_box(space)
-    return space, lambda action: action
+    raise ConfigError(
+        f"The action space {space} is not supported. Allowed: Discrete, MultiDiscrete, MultiBinary, Box with finite "
+        "bounds; wrap the environment so that it takes one of these."
+    )
 
 
 def _plain_choices(space: gym.spaces.MultiDiscrete) -> tuple[gym.Space[Any], Turn]:
@@ -134,12 +137,16 @@ class ParallelGame:
         if callable(getattr(env, "last", None)) and callable(getattr(env, "agent_iter", None)):
             raise _in_turns(env)
         self.env = env
-        self.roles = tuple(env.possible_agents)
-        first = self.roles[0]
+        self._agents = tuple(env.possible_agents)
+        if not self._agents:
+            raise ConfigError(f"{type(env).__name__} has no possible_agents: nobody would play.")
+        # Agents may be anything; roles are part of names in files, where a slash parts the area from the name.
+        self.roles = tuple(str(agent).replace("/", "_") for agent in self._agents)
+        first = self._agents[0]
         spaces = env.observation_space(first), env.action_space(first)
         self.observation_space, self._seen = plain_observations(spaces[0])
         self.action_space, self._action = plain_actions(spaces[1])
-        for agent in self.roles:
+        for agent in self._agents:
             if (env.observation_space(agent), env.action_space(agent)) != spaces:
                 raise ConfigError(
                     f"The agents '{first}' and '{agent}' have different spaces. One policy plays all "
@@ -153,20 +160,20 @@ class ParallelGame:
         return self._rows(begun[0], self.env.agents)
 
     def step(self, actions: Array) -> Stepped:
-        playing = [(k, a) for k, a in enumerate(self.roles) if a in self.env.agents]
+        playing = [(k, a) for k, a in enumerate(self._agents) if a in self.env.agents]
         chosen = {agent: self._action(actions[k]) for k, agent in playing}
         obs, rewards, over, cut, _ = self.env.step(chosen)
         return (
             self._rows(obs, [*chosen, *self.env.agents]),
-            [float(rewards.get(a, 0.0)) for a in self.roles],
-            [bool(over.get(a, False)) for a in self.roles],
-            [bool(cut.get(a, False)) for a in self.roles],
+            [float(rewards.get(a, 0.0)) for a in self._agents],
+            [bool(over.get(a, False)) for a in self._agents],
+            [bool(cut.get(a, False)) for a in self._agents],
             not self.env.agents,
         )
 
-    def _rows(self, obs: Mapping[str, Any], present: Collection[str]) -> list[Any]:
+    def _rows(self, obs: Mapping[Any, Any], present: Collection[Any]) -> list[Any]:
         """Return the observations of the agents that are in, and None for the others."""
-        return [self._seen(obs[a]) if a in obs and a in present else None for a in self.roles]
+        return [self._seen(obs[a]) if a in obs and a in present else None for a in self._agents]
 
     def close(self) -> None:
         self.env.close()
@@ -210,6 +217,11 @@ def _from_function(name: str) -> Callable[[], Game]:
         raise ConfigError(
             f"The module '{module_name}' of '{name}' cannot be imported: {error}. "
             f"It is searched in {here} and among the installed packages."
+        ) from None
+    except (Exception, SystemExit) as error:  # whatever the user's file does when it is imported
+        raise ConfigError(
+            f"The module '{module_name}' of '{name}' cannot be imported: {where(error)}. A module is named as Python "
+            "imports it, from here or from the installed packages; for example: my_module:make_env"
         ) from None
     function = getattr(module, function_name, None)
     if not callable(function):
