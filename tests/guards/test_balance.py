@@ -103,7 +103,7 @@ def signals(update: int, kept: Kept, **more: Any) -> dict[str, Any]:
     return {
         "update": update,
         "env_steps": update * 100_000,
-        "episode/count": 1000,
+        "episode/count": 1000 * update,
         "selfplay/pairs": kept.pairs,
         **more,
     }
@@ -226,6 +226,14 @@ def test_with_overlap_the_rollout_that_was_played_ahead_is_the_scripts_too() -> 
     assert kinds(guard, kept, 1, 90, **late, **{"guard/protocol/warming": 1}) == set()
     assert kinds(guard, kept, 2, 500, **late) == kinds(guard, kept, 3, 900, **late) == set()
     assert kinds(guard, kept, 4, 1000, **late) == {"rollback"}
+
+
+def test_captures_of_those_who_were_taken_back_are_no_collapse_of_who_plays_now() -> None:
+    guard, kept = CollapseGuard(CollapseConfig(wait_steps=0)), Kept()
+    kept.take(0, guard.initial({}))
+    assert kinds(guard, kept, 1, 300) == {"rollback"}
+    assert kinds(guard, kept, 2, 399) == set()
+    assert kinds(guard, kept, 3, 400) == {"rollback"}
 
 
 def test_cut_episodes_do_not_fill_the_window() -> None:

@@ -6,7 +6,7 @@ well; a rollback goes to the third newest (training) or to the best-balanced (ev
 never to a pair older than the last one that was gone back to.
 
 In a cold or warm start of the protocol a script plays the pursuer, so captures say nothing about the learners; they
-are counted afresh afterwards.
+are counted afresh afterwards, and so they are after a rollback.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CollapseGuard(Guard):
         self.scripted_until = -1
         """Last update whose rollout a script played in."""
         self.fresh_from = 0
-        """Episodes that had ended when the learners began to play each other."""
+        """Episodes that had ended when these learners began to play each other."""
         self.told = False
 
     def initial(self, signals: Signals) -> list[Decision]:
@@ -97,6 +97,7 @@ class CollapseGuard(Guard):
         self.rollbacks += 1
         self.last_steps, self.floor = steps, int(target["update"])
         self.losing = dict.fromkeys(ROLES, 0)
+        self.fresh_from = _ended(signals)
         who = "both sides go" if self.config.both else f"the {role} goes"
         return [
             Decision(
