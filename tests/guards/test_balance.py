@@ -219,6 +219,20 @@ def test_captures_of_a_script_are_no_collapse_and_do_not_stay_in_the_window() ->
             assert kinds(one, kept, 4, 700, **game) == {"rollback"}
 
 
+def test_a_pursuer_that_loses_the_evaluations_of_a_cold_start_has_not_collapsed() -> None:
+    settings = {"rate_below": 0.1, "capture_low": 0.0, "capture_high": 1.0}
+    guard, kept = CollapseGuard(CollapseConfig(evaluations=2, **settings)), Kept()
+    cold, lost = {"guard/protocol/phase": 0}, {"probe/capture_rate": 0.0}
+    kept.take(0, guard.initial({"update": 0, **cold}))
+    for update in (1, 2, 3):
+        assert kinds(guard, kept, update, 0, **cold, **lost) == set()
+    # The last evaluation of the cold start is made when the protocol has begun S1.
+    game = {"guard/protocol/phase": 1}
+    assert kinds(guard, kept, 4, 0, **game, **lost) == set()
+    assert kinds(guard, kept, 6, 0, **game, **lost) == set()
+    assert kinds(guard, kept, 7, 0, **game, **lost) == {"rollback"}
+
+
 def test_with_overlap_the_rollout_that_was_played_ahead_is_the_scripts_too() -> None:
     guard, kept = CollapseGuard(CollapseConfig()), Kept()
     kept.take(0, guard.initial({}))

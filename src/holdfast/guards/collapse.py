@@ -6,7 +6,8 @@ well; a rollback goes to the third newest (training) or to the best-balanced (ev
 never to a pair older than the last one that was gone back to.
 
 In a cold or warm start of the protocol a script plays the pursuer, so captures say nothing about the learners; they
-are counted afresh afterwards, and so they are after a rollback.
+are counted afresh afterwards, and so they are after a rollback. Evaluations there are of a pursuer that does not learn, and
+do not count either.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class CollapseGuard(Guard):
                     name = f"train/{role}/entropy_mean"
                     return Cause(name, entropy, config.min_entropy), role, False
         rate = number(signals, "probe/capture_rate")
-        if rate is not None and config.rate_below:
+        scripted = int(number(signals, "update") or 0) <= self.scripted_until
+        if rate is not None and config.rate_below and not scripted:
             for role, own in zip(ROLES, (rate, 1.0 - rate), strict=True):
                 self.losing[role] = self.losing[role] + 1 if own < config.rate_below else 0
                 if self.losing[role] >= config.evaluations:
