@@ -21,6 +21,7 @@ class Kept:
                     "label": decision.name,
                     "update": update,
                     "milestone": False,
+                    "score": 0.0,
                     **decision.value,
                 }
                 self.pairs.append(pair)
@@ -154,6 +155,17 @@ def test_a_side_that_loses_every_evaluation_goes_back_to_the_best_balanced_pair(
     assert all(d.kind == "keep_pair" for d in guard.step(signals(5, kept, **rate)))
     [decision] = guard.step(signals(6, kept, **rate))
     assert (decision.kind, decision.name) == ("rollback", "b")
+
+
+def test_a_pair_of_which_nothing_is_known_is_not_the_best_balanced() -> None:
+    settings = {"rate_below": 0.1, "capture_low": 0.0, "capture_high": 1.0}
+    guard, kept = CollapseGuard(CollapseConfig(keep_every=1, evaluations=1, **settings)), Kept()
+    kept.take(0, guard.initial({"update": 0}))
+    few = {"pursuit/captured": 0.5, "episode/count": 20}
+    kept.take(1, guard.step(signals(1, kept, **few)))
+    kept.take(2, guard.step(signals(2, kept, **{"probe/capture_rate": 0.8})))
+    [decision] = guard.step(signals(3, kept, **{"probe/capture_rate": 1.0}))
+    assert (decision.kind, decision.name) == ("rollback", "u2")
 
 
 def test_rollbacks_wait_and_have_a_limit() -> None:

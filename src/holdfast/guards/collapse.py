@@ -71,7 +71,7 @@ class CollapseGuard(Guard):
 
     def initial(self, signals: Signals) -> list[Decision]:
         self._watch_scripts(signals)
-        return [self._keep(0, 0.5)]
+        return [self._keep(signals)]
 
     def step(self, signals: Signals) -> list[Decision]:
         self._watch_scripts(signals)
@@ -79,9 +79,7 @@ class CollapseGuard(Guard):
         if found is None:
             self.told = False
             update = int(number(signals, "update") or 0)
-            return (
-                [self._keep(update, _rate(signals))] if update % self.config.keep_every == 0 else []
-            )
+            return [self._keep(signals)] if update % self.config.keep_every == 0 else []
         cause, role, best = found
         steps = int(number(signals, "env_steps") or 0)
         if steps - self.last_steps < self.config.wait_steps and self.rollbacks:
@@ -110,9 +108,15 @@ class CollapseGuard(Guard):
             )
         ]
 
-    def _keep(self, update: int, rate: float) -> Decision:
+    def _keep(self, signals: Signals) -> Decision:
+        """Keep the pair with the pursuer's win rate; one of which nothing is known has no score, and is gone back to last."""
+        update = int(number(signals, "update") or 0)
+        rate = number(signals, "probe/capture_rate")
+        if rate is None and _ended(signals) - self.fresh_from >= WINDOW:
+            rate = number(signals, "pursuit/captured")
         cause = Cause("update", update, self.config.keep_every)
-        return Decision("keep_pair", cause, name=f"u{update}", value={"score": rate})
+        facts = {} if rate is None else {"score": rate}
+        return Decision("keep_pair", cause, name=f"u{update}", value=facts)
 
     def _collapsed(self, signals: Signals) -> tuple[Cause, str, bool] | None:
         """Return the cause, the side, and whether the best pair rather than a recent one is wanted."""
@@ -198,15 +202,6 @@ def _ended(signals: Signals) -> int:
         if count is not None:
             return int(count)
     return 0
-
-
-def _rate(signals: Signals) -> float:
-    """Return the last known win rate of the pursuer; one half while no game has ended."""
-    for name in ("probe/capture_rate", "pursuit/captured"):
-        rate = number(signals, name)
-        if rate is not None:
-            return rate
-    return 0.5
 
 
 def _word(entropy: float) -> Literal["ok", "yellow", "red", "collapse"]:
