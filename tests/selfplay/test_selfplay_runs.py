@@ -411,3 +411,8 @@ def test_a_best_response_goes_on_where_it_was_interrupted(pair: Path, tmp_path: 
     assert found[0].exploitability[0].evader == found[2].exploitability[0].evader
     assert steps[0] == steps[1] == 24
     assert 0 < steps[2] < 12
+    # Where games were won is told of the newest pair that was measured.
+    run = RunDirectory(tmp_path / "whole" / "pair")
+    none = Effort(steps=0, games=50, checkpoints=0)
+    assert exploit(run, run.checkpoints().find(4), none, print).starts == found[0].starts
+    assert exploit(run, run.checkpoints().find(6), none, print).starts != found[0].starts
