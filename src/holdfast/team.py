@@ -12,7 +12,7 @@ import numpy as np
 from holdfast.collect import Seat
 from holdfast.config import Config
 from holdfast.errors import ConfigError, nearest
-from holdfast.learn.ewc import penalty
+from holdfast.learn.ewc import check_covered, penalty
 from holdfast.learn.learner import Learner, make_learner
 from holdfast.learn.options import check_samples
 from holdfast.learn.policy import Policy
@@ -186,6 +186,10 @@ def make_team(config: Config, world: World, streams: Streams) -> Team:
         world.sensors,
         world.truth_size,
     )
+    if any(
+        guard.enabled and guard.protect for guard in (config.guards.protocol, config.guards.balance)
+    ):
+        check_covered(spec)
     if config.selfplay.enabled:
         chosen = players(config.selfplay, roles)
         check_samples(config.learner, world.num_envs // len(set(roles)))

@@ -71,3 +71,13 @@ def test_levels_that_the_world_cannot_play_are_refused_before_training(
     with pytest.raises(ConfigError, match=r"Level 1 .*--world\.max-init-distance 2"):
         train(tmp_path, selfplay__enabled=True, **settings, **near)
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("guard", ["protocol", "balance"])
+def test_parameters_that_cannot_be_held_are_refused_before_training(
+    guard: str, tmp_path: Path
+) -> None:
+    held = {f"guards__{guard}__enabled": True, f"guards__{guard}__protect": 10.0}
+    with pytest.raises(ConfigError, match=r"EWC covers .*learner\.memory to 'none'"):
+        train(tmp_path, selfplay__enabled=True, learner__memory="gru", **held)
+    assert not (tmp_path / "r").exists()
