@@ -21,6 +21,7 @@ class Kept:
                     "label": decision.name,
                     "update": update,
                     "milestone": False,
+                    "score": 0.0,
                     **decision.value,
                 }
                 self.pairs.append(pair)
@@ -103,7 +104,7 @@ def signals(update: int, kept: Kept, **more: Any) -> dict[str, Any]:
     return {
         "update": update,
         "env_steps": update * 100_000,
-        "episode/count": 1000,
+        "episode/count": 1000 * update,
         "selfplay/pairs": kept.pairs,
         **more,
     }
@@ -154,6 +155,17 @@ def test_a_side_that_loses_every_evaluation_goes_back_to_the_best_balanced_pair(
     assert all(d.kind == "keep_pair" for d in guard.step(signals(5, kept, **rate)))
     [decision] = guard.step(signals(6, kept, **rate))
     assert (decision.kind, decision.name) == ("rollback", "b")
+
+
+def test_a_pair_of_which_nothing_is_known_is_not_the_best_balanced() -> None:
+    settings = {"rate_below": 0.1, "capture_low": 0.0, "capture_high": 1.0}
+    guard, kept = CollapseGuard(CollapseConfig(keep_every=1, evaluations=1, **settings)), Kept()
+    kept.take(0, guard.initial({"update": 0}))
+    few = {"pursuit/captured": 0.5, "episode/count": 20}
+    kept.take(1, guard.step(signals(1, kept, **few)))
+    kept.take(2, guard.step(signals(2, kept, **{"probe/capture_rate": 0.8})))
+    [decision] = guard.step(signals(3, kept, **{"probe/capture_rate": 1.0}))
+    assert (decision.kind, decision.name) == ("rollback", "u2")
 
 
 def test_rollbacks_wait_and_have_a_limit() -> None:
@@ -219,6 +231,20 @@ def test_captures_of_a_script_are_no_collapse_and_do_not_stay_in_the_window() ->
             assert kinds(one, kept, 4, 700, **game) == {"rollback"}
 
 
+def test_a_pursuer_that_loses_the_evaluations_of_a_cold_start_has_not_collapsed() -> None:
+    settings = {"rate_below": 0.1, "capture_low": 0.0, "capture_high": 1.0}
+    guard, kept = CollapseGuard(CollapseConfig(evaluations=2, **settings)), Kept()
+    cold, lost = {"guard/protocol/phase": 0}, {"probe/capture_rate": 0.0}
+    kept.take(0, guard.initial({"update": 0, **cold}))
+    for update in (1, 2, 3):
+        assert kinds(guard, kept, update, 0, **cold, **lost) == set()
+    # The last evaluation of the cold start is made when the protocol has begun S1.
+    game = {"guard/protocol/phase": 1}
+    assert kinds(guard, kept, 4, 0, **game, **lost) == set()
+    assert kinds(guard, kept, 6, 0, **game, **lost) == set()
+    assert kinds(guard, kept, 7, 0, **game, **lost) == {"rollback"}
+
+
 def test_with_overlap_the_rollout_that_was_played_ahead_is_the_scripts_too() -> None:
     guard, kept = CollapseGuard(CollapseConfig()), Kept()
     kept.take(0, guard.initial({}))
@@ -226,6 +252,14 @@ def test_with_overlap_the_rollout_that_was_played_ahead_is_the_scripts_too() -> 
     assert kinds(guard, kept, 1, 90, **late, **{"guard/protocol/warming": 1}) == set()
     assert kinds(guard, kept, 2, 500, **late) == kinds(guard, kept, 3, 900, **late) == set()
     assert kinds(guard, kept, 4, 1000, **late) == {"rollback"}
+
+
+def test_captures_of_those_who_were_taken_back_are_no_collapse_of_who_plays_now() -> None:
+    guard, kept = CollapseGuard(CollapseConfig(wait_steps=0)), Kept()
+    kept.take(0, guard.initial({}))
+    assert kinds(guard, kept, 1, 300) == {"rollback"}
+    assert kinds(guard, kept, 2, 399) == set()
+    assert kinds(guard, kept, 3, 400) == {"rollback"}
 
 
 def test_cut_episodes_do_not_fill_the_window() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.config import resolve
 from holdfast.errors import ConfigError
 from holdfast.learn.policy import Policy
 from holdfast.probes import mario, pursuit, shoal
-from holdfast.probes.runner import METRICS, played_options, run_probe
+from holdfast.probes.runner import METRICS, ProbeSpec, played_options, run_probe
 from holdfast.refuse import refuse_probe
 from holdfast.run import probe_spec
 
@@ -33,6 +34,15 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "shoal"
 def tiny(runs: Path, **settings: Any) -> list[dict[str, Any]]:
     holdfast.train("shoal", run="r", runs_dir=runs, say=lambda _: None, **{**SMALL, **settings})
     return [json.loads(line) for line in (runs / "r" / "evals.jsonl").read_text().splitlines()]
+
+
+def test_the_obstacles_of_a_level_stand_in_probes_too_where_the_world_draws_their_number() -> None:
+    options = pursuit.PursuitOptions(n_obstacles_min=0, n_obstacles_max=2)
+    spec = ProbeSpec("pursuit", options, (1, 2), values=(("n_obstacles", 3.0),))
+    played = played_options(spec)
+    assert (played.n_obstacles, played.n_obstacles_min, played.n_obstacles_max) == (3, None, None)
+    drawn = played_options(replace(spec, values=()))
+    assert (drawn.n_obstacles_min, drawn.n_obstacles_max) == (0, 2)
 
 
 @pytest.mark.parametrize(("name", "fish"), [("hard", 250), ("v36", 96), ("best", 96)])

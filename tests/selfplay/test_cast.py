@@ -52,8 +52,8 @@ def test_a_lineup_answers_as_each_policy_alone() -> None:
         np.testing.assert_allclose(together[who == i], alone, atol=2e-5)
 
 
-def cast(history: float = 0.5, **settings: Any) -> tuple[Any, Cast]:
-    made = world()
+def cast(history: float = 0.5, games: int = 8, **settings: Any) -> tuple[Any, Cast]:
+    made = world(games)
     config = SelfPlayConfig(enabled=True, history=history, pool_size=3, **settings)
     scripts = scripts_of(config, made.game_roles, made.scripts)
     return made, Cast(config, made, Streams(0), scripts, {})
@@ -68,6 +68,27 @@ def test_every_slot_is_played_once_and_each_role_meets_its_past_foes() -> None:
     evader_games = {int(s) // 2 for s in seats["evader"]}
     assert len(pursuer_games & evader_games) == 4
     assert len(pursuer_games - evader_games) == len(evader_games - pursuer_games) == 2
+
+
+@pytest.mark.parametrize(
+    ("games", "history", "past"), [(3, 1.0, 1), (7, 1.0, 3), (4, 0.2, 1), (2, 0.01, 1), (8, 0.5, 2)]
+)
+def test_both_sides_meet_past_opponents_in_as_many_games_and_in_one_at_least(
+    games: int, history: float, past: int
+) -> None:
+    made, players = cast(history, games)
+    assert [len(players._parts[role]) for role in made.game_roles] == [past, past]
+    played = np.concatenate([*players.seats.values(), players.slots])
+    assert sorted(played.tolist()) == list(range(made.num_envs))
+    alone = {int(slot) // 2 for slot in players.slots}
+    for guests in players._guests.values():
+        assert len(guests.slots) == games - 2 * past
+        assert not alone & {int(slot) // 2 for slot in guests.slots}
+
+
+def test_past_opponents_need_a_second_game() -> None:
+    with pytest.raises(ConfigError, match=r"--world\.games"):
+        cast(games=1)
 
 
 def ended(game: int, captured: float) -> Episode:
@@ -267,3 +288,34 @@ def test_a_game_that_was_cut_is_nobodys_win() -> None:
         )
         counted = [member.games > 0 for pool in players.pools.values() for member in pool.members]
         assert counted == [not cut] * 2
+
+
+def test_what_past_opponents_win_against_a_script_is_not_in_their_records() -> None:
+    made, players = cast(pool="pfsp")
+    for role in made.game_roles:
+        players.remember(role, state(1, made), 1)
+
+    def counted() -> list[bool]:
+        players.ended([ended(game, 0.0) for game in range(8)])
+        return [member.games > 0 for pool in players.pools.values() for member in pool.members]
+
+    players.stand_in("pursuer", "random", made)
+    assert counted() == [True, False], "past pursuers still meet the evader that learns"
+    players.stand_in("pursuer", "", made)
+    assert counted() == [True, True]
+
+
+def test_what_past_opponents_do_in_the_cold_start_is_not_in_their_records() -> None:
+    made = holdfast.make(
+        "pursuit", games=8, task="navigation", flee_probability=1.0, navigation_steps=20
+    )
+    made.reset(seed=1)
+    players = Cast(SelfPlayConfig(enabled=True, history=0.5), made, Streams(0), {}, {})
+    for role in made.game_roles:
+        players.remember(role, state(1, made), 1)
+    players.ended([ended(game, 0.0) for game in range(8)])
+    [member] = players.pools["evader"].members
+    assert member.games == 0
+    players.fit(world())
+    players.ended([ended(game, 0.0) for game in range(8)])
+    assert member.games > 0

@@ -57,3 +57,27 @@ def test_novelty_for_a_misspelt_role_is_refused(tmp_path: Path) -> None:
 def test_novelty_for_a_role_needs_a_learner_of_that_role(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="one learner plays all of them"):
         train(tmp_path, selfplay__novelty_roles=["evader"], novelty__weight=0.1)
+
+
+@pytest.mark.parametrize("guard", ["protocol", "balance"])
+def test_levels_that_the_world_cannot_play_are_refused_before_training(
+    guard: str, tmp_path: Path
+) -> None:
+    levels = {"enabled": True, "curriculum__kind": "smooth", "curriculum__obstacles": 6}
+    settings = {f"guards__{guard}__{name}": value for name, value in levels.items()}
+    with pytest.raises(ConfigError, match=r"Level 7 .*'n_obstacles' is 6.*obstacle-capacity 6"):
+        train(tmp_path, selfplay__enabled=True, **settings)
+    near = {"min_init_distance": 1.0, "max_init_distance": 1.5}
+    with pytest.raises(ConfigError, match=r"Level 1 .*--world\.max-init-distance 2"):
+        train(tmp_path, selfplay__enabled=True, **settings, **near)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("guard", ["protocol", "balance"])
+def test_parameters_that_cannot_be_held_are_refused_before_training(
+    guard: str, tmp_path: Path
+) -> None:
+    held = {f"guards__{guard}__enabled": True, f"guards__{guard}__protect": 10.0}
+    with pytest.raises(ConfigError, match=r"EWC covers .*learner\.memory to 'none'"):
+        train(tmp_path, selfplay__enabled=True, learner__memory="gru", **held)
+    assert not (tmp_path / "r").exists()

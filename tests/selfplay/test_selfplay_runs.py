@@ -17,6 +17,7 @@ import pytest
 from selfplay_files import cut_back, untimed
 
 import holdfast
+from holdfast.errors import ConfigError
 from holdfast.learn.restore import learner_states
 from holdfast.run import RunDirectory
 
@@ -334,6 +335,8 @@ def test_a_best_response_plays_the_game_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_learner_against_a_script_and_against_a_frozen_run(tmp_path: Path) -> None:
+    from holdfast.study.exploit import Effort, exploit
+
     path = write(tmp_path, "")
     quick = {"updates": 4, "say": lambda text: None, "runs_dir": tmp_path}
     holdfast.train(str(path), run="first", selfplay__pursuer="greedy", **quick)
@@ -341,6 +344,10 @@ def test_a_learner_against_a_script_and_against_a_frozen_run(tmp_path: Path) -> 
     assert list(learner_states(run.checkpoints().find(None))) == ["evader"]
     report = holdfast.evaluate("first", runs_dir=tmp_path, latest=True)
     assert 0 <= report.metrics["capture_rate"] <= 1
+    checkpoint, silent = run.checkpoints().find(None), lambda text: None
+    with pytest.raises(ConfigError, match=r"'greedy'.*holdfast exploit first --steps 0"):
+        exploit(run, checkpoint, Effort(steps=1500, games=20), silent)
+    assert exploit(run, checkpoint, Effort(steps=0, games=20), silent).elo is not None
     holdfast.train(str(path), run="second", selfplay__evader="run:first", **quick)
     newest = RunDirectory(tmp_path / "second").checkpoints().find(None)
     assert list(learner_states(newest)) == ["pursuer"]
@@ -404,3 +411,8 @@ def test_a_best_response_goes_on_where_it_was_interrupted(pair: Path, tmp_path: 
     assert found[0].exploitability[0].evader == found[2].exploitability[0].evader
     assert steps[0] == steps[1] == 24
     assert 0 < steps[2] < 12
+    # Where games were won is told of the newest pair that was measured.
+    run = RunDirectory(tmp_path / "whole" / "pair")
+    none = Effort(steps=0, games=50, checkpoints=0)
+    assert exploit(run, run.checkpoints().find(4), none, print).starts == found[0].starts
+    assert exploit(run, run.checkpoints().find(6), none, print).starts != found[0].starts

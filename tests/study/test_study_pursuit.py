@@ -69,7 +69,8 @@ def test_phases_are_read_from_the_journal() -> None:
         decided(25, "protocol", "train_roles", "S2", ["evader"]),
         decided(28, "protocol", "train_roles", "S2", ["evader"]),
     ]
-    probes = [probed(5, 0.1), probed(10, 0.17), probed(15, 0.4), probed(25, 0.5), probed(40, 0.96)]
+    rates = {5: 0.1, 10: 0.17, 15: 0.4, 20: 0.5, 24: 0.8, 40: 0.96}
+    probes = [probed(update, rate) for update, rate in rates.items()]
     rows = phase_rows(journal, probes)
     assert [row["phase"] for row in rows] == ["cold start", "S1", "S2"]
     assert [row["trains"] for row in rows] == [["evader"], ["pursuer"], ["evader"]]

@@ -163,6 +163,17 @@ def test_the_analysis_goes_by_the_level_of_the_run(tmp_path: Path) -> None:
     assert found is not None and not found.converged
 
 
+def test_the_gap_stands_beside_the_threshold_of_the_run(tmp_path: Path) -> None:
+    run = write(tmp_path / "r", [evaluation(1)])
+    protocol = "[guards.protocol]\nenabled = true\nconverged_gap = 0.25\n"
+    for eta, settings in ((0.1, ""), (0.25, protocol)):
+        (run.path / "run.toml").write_text('[world]\nname = "pursuit"\n' + settings)
+        figure = plots_pursuit.gap(RunFiles(run.path))
+        assert figure is not None
+        labels = [line.get_label() for line in figure.axes[0].lines]
+        assert f"eta = {eta:g}" in labels
+
+
 def test_every_picture_is_made_and_wide_enough(tmp_path: Path) -> None:
     files = whole(tmp_path / "r")
     with house_style():

@@ -6,7 +6,8 @@ well; a rollback goes to the third newest (training) or to the best-balanced (ev
 never to a pair older than the last one that was gone back to.
 
 In a cold or warm start of the protocol a script plays the pursuer, so captures say nothing about the learners; they
-are counted afresh afterwards.
+are counted afresh afterwards, and so they are after a rollback. Evaluations there are of a pursuer that does not learn, and
+do not count either.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ class CollapseGuard(Guard):
         self.scripted_until = -1
         """Last update whose rollout a script played in."""
         self.fresh_from = 0
-        """Episodes that had ended when the learners began to play each other."""
+        """Episodes that had ended when these learners began to play each other."""
         self.told = False
 
     def initial(self, signals: Signals) -> list[Decision]:
         self._watch_scripts(signals)
-        return [self._keep(0, 0.5)]
+        return [self._keep(signals)]
 
     def step(self, signals: Signals) -> list[Decision]:
         self._watch_scripts(signals)
@@ -78,9 +79,7 @@ class CollapseGuard(Guard):
         if found is None:
             self.told = False
             update = int(number(signals, "update") or 0)
-            return (
-                [self._keep(update, _rate(signals))] if update % self.config.keep_every == 0 else []
-            )
+            return [self._keep(signals)] if update % self.config.keep_every == 0 else []
         cause, role, best = found
         steps = int(number(signals, "env_steps") or 0)
         if steps - self.last_steps < self.config.wait_steps and self.rollbacks:
@@ -97,6 +96,7 @@ class CollapseGuard(Guard):
         self.rollbacks += 1
         self.last_steps, self.floor = steps, int(target["update"])
         self.losing = dict.fromkeys(ROLES, 0)
+        self.fresh_from = _ended(signals)
         who = "both sides go" if self.config.both else f"the {role} goes"
         return [
             Decision(
@@ -108,9 +108,15 @@ class CollapseGuard(Guard):
             )
         ]
 
-    def _keep(self, update: int, rate: float) -> Decision:
+    def _keep(self, signals: Signals) -> Decision:
+        """Keep the pair with the pursuer's win rate; one of which nothing is known has no score, and is gone back to last."""
+        update = int(number(signals, "update") or 0)
+        rate = number(signals, "probe/capture_rate")
+        if rate is None and _ended(signals) - self.fresh_from >= WINDOW:
+            rate = number(signals, "pursuit/captured")
         cause = Cause("update", update, self.config.keep_every)
-        return Decision("keep_pair", cause, name=f"u{update}", value={"score": rate})
+        facts = {} if rate is None else {"score": rate}
+        return Decision("keep_pair", cause, name=f"u{update}", value=facts)
 
     def _collapsed(self, signals: Signals) -> tuple[Cause, str, bool] | None:
         """Return the cause, the side, and whether the best pair rather than a recent one is wanted."""
@@ -123,7 +129,8 @@ class CollapseGuard(Guard):
                     name = f"train/{role}/entropy_mean"
                     return Cause(name, entropy, config.min_entropy), role, False
         rate = number(signals, "probe/capture_rate")
-        if rate is not None and config.rate_below:
+        scripted = int(number(signals, "update") or 0) <= self.scripted_until
+        if rate is not None and config.rate_below and not scripted:
             for role, own in zip(ROLES, (rate, 1.0 - rate), strict=True):
                 self.losing[role] = self.losing[role] + 1 if own < config.rate_below else 0
                 if self.losing[role] >= config.evaluations:
@@ -195,15 +202,6 @@ def _ended(signals: Signals) -> int:
         if count is not None:
             return int(count)
     return 0
-
-
-def _rate(signals: Signals) -> float:
-    """Return the last known win rate of the pursuer; one half while no game has ended."""
-    for name in ("probe/capture_rate", "pursuit/captured"):
-        rate = number(signals, name)
-        if rate is not None:
-            return rate
-    return 0.5
 
 
 def _word(entropy: float) -> Literal["ok", "yellow", "red", "collapse"]:

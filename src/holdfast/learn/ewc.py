@@ -25,6 +25,16 @@ SAMPLES = 1024
 """Observations from which a Fisher diagonal is estimated unless more are asked for."""
 
 
+def check_covered(spec: NetSpec) -> None:
+    """Refuse a network of which no Fisher diagonal can be made."""
+    if spec.picture or spec.memory != "none" or spec.noisy:
+        raise ConfigError(
+            "EWC covers networks that answer one observation of numbers, and this one reads pictures, remembers or "
+            "has parameter noise. Set the weight of EWC to 0, or learner.net to 'mlp' or 'sensors', learner.memory to "
+            "'none' and learner.noisy to false."
+        )
+
+
 def fisher(
     learner: Learner,
     source: Rollout | Array,

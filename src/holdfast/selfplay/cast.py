@@ -3,14 +3,15 @@
 With two learners and `history` above 0 the games fall into three parts, which stay the same for the whole run:
 
     both learners                     1 - history     of the games
-    first role against its past foes      history / 2
-    second role against its past foes     history / 2
+    first role against its past foes      history / 2, and at least one game
+    second role against its past foes     history / 2, and at least one game
 
 In the games of both learners a past opponent can be a *guest* for an episode: `mix` says in which share of them one takes
 the seat of a role. The learner of that seat learns nothing from it.
 
 A past opponent is drawn when an episode begins and plays it to its end, with hands that tremble if the settings say so;
-scripts and frozen policies play a role in every game. What a player remembers of its episode belongs to its seat, is saved
+what it wins against the learner is counted, and not what it wins while a script plays for that. Scripts and frozen policies
+play a role in every game. What a player remembers of its episode belongs to its seat, is saved
 with the run, and is empty when the next episode begins.
 """
 
@@ -59,6 +60,11 @@ class Cast:
         self._learning = list(dict.fromkeys(learning)) if config.enabled else []
         self.pools: dict[str, Pool] = {}
         if len(self.roles) == len(self._learning) == 2 and config.history > 0:
+            if world.games < 2:
+                raise ConfigError(
+                    f"selfplay.history = {config.history:g}: with one game neither side has one for its past opponents. "
+                    "Take more: --world.games 8, or leave them out: --selfplay.history 0"
+                )
             self.pools = {r: make_pool(config) for r in self._learning}
         self._lineups: dict[str, tuple[list[int], Lineups]] = {}
         self._shares = dict.fromkeys(self.pools, 0.0)
@@ -86,7 +92,8 @@ class Cast:
         }
         past = dict.fromkeys(own, none)
         if self.pools:
-            part = round(world.games * self.config.history / 2)
+            half = world.games // 2
+            part = min(max(1, round(world.games * self.config.history / 2)), half)
             first, second = self.roles
             past[second] = slots[world.games - 2 * part : world.games - part, 1]
             past[first] = slots[world.games - part :, 0]
@@ -94,6 +101,9 @@ class Cast:
         given = {r: own[r] for r in own if r not in self._learning}
         self._parts = {**given, **{r: past[r] for r in self.pools}}
         self.slots = np.concatenate([none, *self._parts.values()])
+        asked = world.observe()[1]
+        self._unasked = {role for role in self._learning if not asked[own[role]].any()}
+        """Learners who decide nothing in this world."""
         tremble = (self.config.tremble, self.config.tremble_steps)
         self._visitors = {
             role: Visitors(slots, 0) if role in self._fixed else Visitors(slots, NOBODY, tremble)
@@ -196,12 +206,19 @@ class Cast:
             full |= {over[int(place)].game for place in come}
 
     def _count(self, role: str, visitors: Visitors, over: Mapping[int, Episode]) -> None:
-        """Put the episodes that came to their own end into the records of those who played them."""
+        """Put the episodes that came to their own end into the records of those who played them against the learner."""
+        if self._idle - {role}:
+            return
         for place, episode in over.items():
             member = int(visitors.who[place])
             if member != NOBODY and not episode.cut:
                 score = int(won(episode, self.roles.index(role)))
                 self.pools[role].result(member, score, 1)
+
+    @property
+    def _idle(self) -> set[str]:
+        """Learners for whom a script plays, or the world."""
+        return self._unasked | set(self._stand_ins)
 
     def _draw(self, role: str, places: Array) -> None:
         pool = self.pools[role]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import ConfigError, nearest
@@ -10,6 +11,8 @@ from holdfast.guards import GuardsConfig
 from holdfast.learn.rnd import NoveltyConfig
 from holdfast.selfplay.opponents import LEARN
 from holdfast.selfplay.options import SelfPlayConfig
+from holdfast.selfplay.rule import levels_of
+from holdfast.worlds.pursuit.options import PursuitOptions
 
 SIDES = {
     "protocol": "decides which side learns",
@@ -54,6 +57,26 @@ def check_guards(selfplay: SelfPlayConfig, guards: GuardsConfig) -> None:
                 "guards.balance.past lets past opponents play, but none are kept: that takes two learners and "
                 "selfplay.history above 0. Add --selfplay.history 0.3, or leave it out: --guards.balance.past 0"
             )
+
+
+def check_levels(guards: GuardsConfig, options: Any) -> None:
+    """Raise if the world could not play one of the levels that it is to be led through, value by value."""
+    levels = levels_of(guards, options)
+    if levels is None or not isinstance(options, PursuitOptions):
+        return
+    # A world has rows for as many obstacles as it was made with.
+    options = replace(options, obstacle_capacity=options.capacity)
+    for place in range(levels.last + 1):
+        for name, value in levels.values(place).items():
+            number = int(value) if name == "n_obstacles" else value
+            try:
+                options = options.turned({name: number})
+            except ConfigError as error:
+                room = "obstacle-capacity" if name == "n_obstacles" else "max-init-distance"
+                raise ConfigError(
+                    f"Level {place + 1} of the curriculum sets {name} to {value:g}, which this world cannot play. {error} "
+                    f"Add --world.{room} {value:g}, or change the levels."
+                ) from None
 
 
 def check_masking(guards: GuardsConfig, options: Any) -> None:

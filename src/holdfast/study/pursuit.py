@@ -1,7 +1,8 @@
 """What a study of pursuit adds: the seed-variance table of self-play, and how long the sides stayed in balance.
 
 The phases are read from the journal: the protocol guard writes a `train_roles` decision named `cold start`,
-`S1`, `S2`, ... when a phase begins. What a phase came to is the last evaluation made in it.
+`S1`, `S2`, ... when a phase begins, and one named `warm start` when a phase is over and a warm start begins. What a phase
+came to is the last evaluation made in it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from holdfast.study.results import Result
 
 BAND = (0.10, 0.90)
 """Capture rates inside which neither side has won."""
-COLD = "cold start"
+COLD, WARM = "cold start", "warm start"
 
 
 def pursuit_parts(
@@ -61,16 +62,20 @@ def phase_rows(
     journal: Iterable[Mapping[str, Any]], probes: Sequence[Probed]
 ) -> list[dict[str, Any]]:
     """Return the phases with who trained and the rates of the last evaluation in each, None without one."""
-    begun: dict[str, tuple[int, list[str]]] = {}
+    starts: list[tuple[str, int, list[str]]] = []
+    seen: set[str] = set()
     for line in journal:
         of_protocol = line.get("guard") == "protocol" and line.get("kind") == "train_roles"
         name = str(line.get("name"))
-        if of_protocol and (name == COLD or name[:1] == "S"):
-            begun.setdefault(name, (int(line["update"]), list(line.get("applied") or ())))
+        begins = name == COLD or name[:1] == "S"
+        if of_protocol and (name == WARM or (begins and name not in seen)):
+            starts.append((name, int(line["update"]), list(line.get("applied") or ())))
+            seen.add(name)
     rows = []
-    starts = list(begun.items())
-    for k, (name, (first, roles)) in enumerate(starts):
-        last = starts[k + 1][1][0] if k + 1 < len(starts) else None
+    for k, (name, first, roles) in enumerate(starts):
+        if name == WARM:
+            continue
+        last = starts[k + 1][1] if k + 1 < len(starts) else None
         own = [p for p in probes if p.update > first and (last is None or p.update <= last)]
         metrics = own[-1].metrics if own else {}
         rows.append(

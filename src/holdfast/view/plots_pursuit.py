@@ -49,8 +49,6 @@ from holdfast.view.style import (
 
 BAND = (0.10, 0.90)
 """Between these SR_P counts as balanced."""
-ETA = 0.10
-"""The gap below which the original called a pair converged."""
 COLORS = {"pursuer": RED, "evader": BLUE, "both": GREY}
 TIMES = 4
 """Evaluations in the picture of capture times."""
@@ -101,7 +99,7 @@ def rates(run: RunFiles) -> Figure | None:
 
 
 def gap(run: RunFiles) -> Figure | None:
-    """|SR_P - SR_E| at every evaluation, beside the threshold of the original."""
+    """|SR_P - SR_E| at every evaluation, beside the threshold by which the run converges (else the original's)."""
     found = evaluations(run)
     if not found:
         return None
@@ -109,7 +107,8 @@ def gap(run: RunFiles) -> Figure | None:
     figure, (axes,) = canvas(HALF, 4.2)
     shade_roles(axes, found)
     _band(axes, _steps(found), gaps, INK, "gap, 95 % interval")
-    axes.axhline(ETA, color=GREEN, lw=1.4, ls=(0, (5, 3)), label=f"eta = {ETA:g}")
+    eta = own_rule(run).eta
+    axes.axhline(eta, color=GREEN, lw=1.4, ls=(0, (5, 3)), label=f"eta = {eta:g}")
     _share_axis(axes, "|SR_P - SR_E|", percent=False)
     steps_axis(axes)
     axes.set_title("NE gap", pad=30)

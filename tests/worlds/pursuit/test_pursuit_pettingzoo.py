@@ -53,3 +53,17 @@ def test_each_agent_has_its_own_speed_bound_and_a_picture():
     assert image.dtype == np.uint8
     assert image.ndim == 3
     env.close()
+
+
+def test_state_and_picture_after_the_end_are_of_the_game_that_ended():
+    env = PursuitParallelEnv(max_steps=4, render_mode="rgb_array")
+    env.reset(seed=0)
+    pictures = []
+    for _ in range(4):
+        obs, *_ = env.step({agent: env.action_space(agent).high for agent in env.agents})
+        pictures.append(env.render())
+        place = env.state()[:2] / 10.0
+        np.testing.assert_allclose(place, obs["pursuer"][:2], atol=1e-6)
+    assert env.agents == [] and env._trace.label == "escaped  0.2 s"
+    assert all((one != pictures[-1]).any() for one in pictures[:-1])
+    env.close()

@@ -46,14 +46,9 @@ class Levels:
 
     def turn(self, values: Mapping[str, float], level: int | None) -> None:
         """Set values of all levels or of one; nothing changes if any of them is not allowed."""
-        changes: dict[str, Any] = {}
-        for name, value in values.items():
-            changes[name] = _as_option(name, value)
-            if name == "n_obstacles":
-                changes.setdefault("n_obstacles_min", None)
-                changes.setdefault("n_obstacles_max", None)
+        changes = {name: _as_option(name, value) for name, value in values.items()}
         rows = range(len(self._options)) if level is None else [level]
-        new = {k: dataclasses.replace(self._options[k], **changes) for k in rows}
+        new = {k: self._options[k].turned(changes) for k in rows}
         for k, options in new.items():
             self._options[k] = options
             fill_params(self.params[k], options)

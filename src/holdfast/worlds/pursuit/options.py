@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from holdfast.errors import ConfigError, nearest
@@ -279,6 +279,12 @@ class PursuitOptions:
     def from_reference(cls, config: Mapping[str, Any], **more: Any) -> PursuitOptions:
         """Return the options of a recorded configuration with `env` and `reward` parts."""
         return cls.of(**{**config["env"], **config["reward"], **more})
+
+    def turned(self, changes: Mapping[str, Any]) -> PursuitOptions:
+        """Return the options with these changes; a number of obstacles ends the range that it would be drawn from."""
+        if "n_obstacles" in changes:
+            changes = {"n_obstacles_min": None, "n_obstacles_max": None, **changes}
+        return replace(self, **changes)
 
     @property
     def mode(self) -> str:

@@ -35,6 +35,8 @@ class PursuitParallelEnv(ParallelEnv):  # type: ignore[misc, unused-ignore]
         space = self.world.single_observation_space
         self.observation_spaces = {role: _copy_space(space) for role in ROLES}
         self.action_spaces = {role: self._own_action_space(role) for role in ROLES}
+        self._trace: Any = None
+        """What pictures show: the episode so far."""
 
     def _own_action_space(self, role: str) -> gym.spaces.Box:
         """Return the role's own limits, which may be below the shared bounds of the world."""
@@ -61,6 +63,10 @@ class PursuitParallelEnv(ParallelEnv):  # type: ignore[misc, unused-ignore]
         """Begin a new episode and return observations and infos by agent."""
         obs, _ = self.world.reset(seed=seed)
         self.agents = list(ROLES)
+        if self.render_mode is not None:
+            from holdfast.worlds.pursuit.draw import Trace
+
+            self._trace = Trace.begin(self.world, 0)
         return self._by_role(obs), {role: {} for role in ROLES}
 
     def step(
@@ -83,6 +89,8 @@ class PursuitParallelEnv(ParallelEnv):  # type: ignore[misc, unused-ignore]
             obs = info["final_obs"]
             infos = {role: {"episode": dict(info["episodes"][0].facts)} for role in ROLES}
             self.agents = []
+        if self._trace is not None:
+            self._trace.follow(self.world, 0, info["episodes"][0] if "episodes" in info else None)
         return (
             self._by_role(obs),
             {role: float(rewards[me]) for me, role in enumerate(ROLES)},
@@ -92,19 +100,19 @@ class PursuitParallelEnv(ParallelEnv):  # type: ignore[misc, unused-ignore]
         )
 
     def state(self) -> Array:
-        """Return poses and last actions of both agents, `[10]`."""
-        record = self.world.records[0]
+        """Return poses and last actions of both agents, `[10]`; after the end of a game those of its last moment."""
+        record = (self.world.records if self.agents else self.world.finished)[0]
         return np.concatenate([record["pose"].ravel(), record["last_action"].ravel()]).astype(
             np.float32
         )
 
     def render(self) -> Array | None:
-        """Return the scene now as an RGB image `[H, W, 3]`."""
-        if self.render_mode is None:
+        """Return the episode so far as an RGB image `[H, W, 3]`; None without a `render_mode`, and before a reset."""
+        if self._trace is None:
             return None
-        from holdfast.worlds.pursuit.draw import Trace, render_frame
+        from holdfast.worlds.pursuit.draw import render_frame
 
-        return render_frame([Trace.begin(self.world, 0)])
+        return render_frame([self._trace])
 
     def close(self) -> None:
         """Let the world go."""
