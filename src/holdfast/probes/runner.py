@@ -171,14 +171,13 @@ def played_options(spec: ProbeSpec) -> Any:
 def turned(options: Any, values: Mapping[str, Any]) -> Any:
     """Return a world's options with the values that guards have set; those of other names are none of its own."""
     known = {field.name for field in fields(options)}
-    return replace(
-        options,
-        **{
-            name: int(value) if isinstance(getattr(options, name), int) else value
-            for name, value in values.items()
-            if name in known
-        },
-    )
+    own = {
+        name: int(value) if isinstance(getattr(options, name), int) else value
+        for name, value in values.items()
+        if name in known
+    }
+    found = replace(options, **own)
+    return found.held(own) if hasattr(found, "held") else found
 
 
 def check_probe(spec: ProbeSpec, changes: Mapping[str, Any], rule: Rule) -> None:

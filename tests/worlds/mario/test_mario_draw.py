@@ -128,6 +128,13 @@ def test_the_probe_pays_what_the_run_pays_at_that_time() -> None:
     assert paid == pytest.approx([-25.0 / 15.0, -62.5 / 15.0, -100.0 / 15.0])
 
 
+def test_the_probe_pays_what_a_guard_has_set_and_anneals_the_rest() -> None:
+    options = replace(OPTIONS, anneal="death>-100@1000,progress>0@1000")
+    spec = ProbeSpec("mario", options, seeds=(1,), values=(("reward_death", -50.0),))
+    paid = run_probe(spec, Runner(), env_steps=1000).detail["rewards"]
+    assert (paid["death"], paid["progress"]) == (pytest.approx(-50.0 / 15.0), 0.0)
+
+
 def test_the_probe_plays_every_stage_of_a_curriculum() -> None:
     options = MarioOptions(
         observation="tiles", stages="1-1..1-4", stage_schedule="curriculum", max_steps=5

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.errors import ConfigError, nearest
@@ -117,6 +118,11 @@ class MarioOptions:
             raise _wrong("rom", self.rom, "the path of a file, or nothing")
         parse_stages(self.stages)
         parse_anneal(self.anneal)
+
+    def held(self, names: Collection[str]) -> MarioOptions:
+        """Return the options without the annealing of these settings: a value that was set live is not annealed."""
+        kept = [e for e in parse_anneal(self.anneal) if e.name not in names]
+        return replace(self, anneal=",".join(f"{e.name}>{e.last!r}@{e.env_steps}" for e in kept))
 
 
 RANGES: dict[str, Range] = {
