@@ -29,6 +29,7 @@ def refuse_unfit(config: Config) -> None:
     refuse_names(config)
     refuse_sides(config)
     refuse_samples(config)
+    refuse_idle(config)
     make_guards(config.guards, load_stages(config), config.world.options)
 
 
@@ -70,6 +71,15 @@ def refuse_samples(config: Config) -> None:
     for phase in make_plan(config, 1).phases:
         if _one_slot_a_game(config, phase.options):
             check_samples(phase.learner, phase.options.games)
+
+
+def refuse_idle(config: Config) -> None:
+    """Raise if the world of a phase could not play or keep what is asked of it in training."""
+    tails = config.guards.tails
+    for phase in make_plan(config, 1).phases:
+        check = getattr(phase.options, "check_training", None)
+        if check is not None:
+            check(tails.enabled and tails.mine)
 
 
 def _one_slot_a_game(config: Config, options: Any) -> bool:
