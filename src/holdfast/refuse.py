@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import contextlib
+from dataclasses import fields, replace
 from typing import Any
 
 import gymnasium as gym
 
 from holdfast.config import Config
+from holdfast.errors import ConfigError
 from holdfast.guards import make_guards
 from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
 from holdfast.learn.options import check_samples
+from holdfast.learn.spec import spec_from
 from holdfast.loop import make_plan
 from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
-from holdfast.probes.runner import check_probe
+from holdfast.probes.runner import check_probe, played_options
 from holdfast.run import load_stages, probe_spec
 from holdfast.selfplay.check import check_sides
 from holdfast.selfplay.opponents import LEARN, players
-from holdfast.worlds import world_type
+from holdfast.worlds import OURS, make_world, world_type
 
 
 def refuse_unfit(config: Config) -> None:
@@ -31,6 +34,7 @@ def refuse_unfit(config: Config) -> None:
     refuse_samples(config)
     refuse_idle(config)
     make_guards(config.guards, load_stages(config), config.world.options)
+    refuse_other_networks(config)
 
 
 def refuse_probe(config: Config) -> None:
@@ -71,6 +75,40 @@ def refuse_samples(config: Config) -> None:
     for phase in make_plan(config, 1).phases:
         if _one_slot_a_game(config, phase.options):
             check_samples(phase.learner, phase.options.games)
+
+
+def refuse_other_networks(config: Config) -> None:
+    """Raise if a phase or an evaluation would show the network other observations, or want other actions of it."""
+    if config.world.name not in OURS:
+        return
+    phases = make_plan(config, 1).phases
+    places = [(f"phase {p.index} ('{p.name}')", p.options) for p in phases]
+    if config.probe.world:
+        places.append(("probe.world", played_options(probe_spec(config))))
+    base = replace(phases[0].options, games=1)
+    wanted = ""
+    for place, options in places:
+        one = replace(options, games=1)
+        if one == base:
+            continue
+        wanted = wanted or _network(config, base)
+        found = _network(config, one)
+        if found != wanted:
+            raise ConfigError(
+                f"{place} needs a network for {found}, and that of the run is for {wanted}. The network stays the same "
+                "in all phases and evaluations: set this in [world], or leave it out."
+            )
+
+
+def _network(config: Config, options: Any) -> str:
+    """Return in words what a network reads and chooses in a world with these options."""
+    with contextlib.closing(make_world(config.world.name, options)) as world:
+        seen, acts = world.single_observation_space, world.single_action_space
+        spec = spec_from(
+            config.learner, seen, acts, world.frame_stack, world.sensors, world.truth_size
+        )
+    kind = " x ".join(map(str, spec.nvec)) or f"{spec.outputs} numbers of"
+    return f"observations of {seen.shape} {seen.dtype}, {spec.stack} at a time, and {kind} actions"
 
 
 def refuse_idle(config: Config) -> None:
