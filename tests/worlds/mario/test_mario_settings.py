@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from holdfast.config import resolve
 from holdfast.errors import ConfigError
+from holdfast.plan import PhaseConfig
 from holdfast.refuse import refuse_unfit
 from holdfast.worlds.mario import rewards as r
 from holdfast.worlds.mario.actions import (
@@ -350,11 +352,17 @@ def test_a_schedule_takes_over_what_another_one_has_unlocked() -> None:
     assert other.unlocked == 1 and other.rates.tolist() == [0.0, 1.0]
 
 
+REPLAY = {"learner.kind": "vtrace", "learner.replay.enabled": True}
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"world.stages": "1-1..1-4", "world.games": 3}, "1-4 and what follows.*--games 4"),
         ({"world.trail": 0, "guards.tails.mine": True}, "'trail' is 0.*--trail 4"),
+        ({**REPLAY, "learner.replay.length": 5}, "length = 5 does not divide the 128 steps"),
+        ({**REPLAY, "learner.memory": "gru", "learner.replay.length": 8}, "policy with memory"),
+        ({**REPLAY, "learner.replay.capacity": 4095}, "32 slots x 128.*Allowed: 4096"),
     ],
 )
 def test_a_run_whose_settings_could_do_nothing_is_refused(
@@ -380,3 +388,10 @@ def test_a_trail_of_one_moment_still_reaches_back_far_enough() -> None:
             trail.keep(counts, np.zeros((1, AREAS), np.int64))
         start = trail.before(0, 38, "1-1:37:160")
         assert start is not None and start.origin == "18 steps before the death at 1-1:37:160"
+
+
+def test_a_phase_with_rollouts_that_the_replay_cannot_take_is_refused() -> None:
+    config = resolve("mario", list(REPLAY.items()))
+    phases = PhaseConfig(updates=1), PhaseConfig(updates=1, learner={"steps": 64})
+    with pytest.raises(ConfigError, match=r"learner\.steps = 64 after 128"):
+        refuse_unfit(replace(config, phases=phases))
