@@ -10,7 +10,7 @@ import pytest
 from holdfast.config import resolve, with_changes
 from holdfast.errors import ConfigError
 from holdfast.loop import make_plan
-from holdfast.refuse import refuse_shapes
+from holdfast.refuse import refuse_other_networks
 
 
 def spans(config: Any) -> list[tuple[int, int, int]]:
@@ -55,6 +55,6 @@ def test_a_phase_or_probe_that_does_not_fit_the_network_is_refused_before_traini
     world: str, settings: dict[str, str], where: str
 ) -> None:
     config = resolve(world, list(settings.items()))
-    with pytest.raises(ConfigError, match=f"{where}.*One network"):
-        refuse_shapes(config)
-    refuse_shapes(resolve(world))
+    with pytest.raises(ConfigError, match=f"{where}.* needs a network"):
+        refuse_other_networks(config)
+    refuse_other_networks(resolve(world))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from holdfast.config import resolve
@@ -36,21 +38,26 @@ def test_a_setting_of_the_learner_that_would_do_nothing_is_refused(
     settings: list[tuple[str, str]], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        refuse_unfit(resolve("Pendulum-v1", settings))
+        refuse_unfit(resolve("Pendulum-v1", settings), Path("runs"))
 
 
 def test_guards_turn_only_what_acts() -> None:
     guard = [("guards.adaptive.enabled", "true"), ("guards.adaptive.signal", "train/reward_mean")]
     turned = ("guards.adaptive.channels", "learner.clip:0.1..0.2@0.1")
     with pytest.raises(ConfigError, match="'clip' is no value of a learner"):
-        refuse_unfit(resolve("Pendulum-v1", [("kind", "vtrace"), *guard, turned]))
-    refuse_unfit(resolve("Pendulum-v1", [*guard, turned]))
+        refuse_unfit(resolve("Pendulum-v1", [("kind", "vtrace"), *guard, turned]), Path("runs"))
+    refuse_unfit(resolve("Pendulum-v1", [*guard, turned]), Path("runs"))
 
 
 def test_what_a_kind_uses_is_taken() -> None:
-    refuse_unfit(resolve("Pendulum-v1", [("kind", "vtrace"), ("rho_bar", "2"), ("lam", "0.9")]))
-    refuse_unfit(resolve("Pendulum-v1", [("clip", "0.1"), ("value_clip", "1"), ("log_std", "-1")]))
-    refuse_unfit(resolve("Pendulum-v1", [*SAC, ("entropy_windows", "3+:0.1")]))
+    refuse_unfit(
+        resolve("Pendulum-v1", [("kind", "vtrace"), ("rho_bar", "2"), ("lam", "0.9")]), Path("runs")
+    )
+    refuse_unfit(
+        resolve("Pendulum-v1", [("clip", "0.1"), ("value_clip", "1"), ("log_std", "-1")]),
+        Path("runs"),
+    )
+    refuse_unfit(resolve("Pendulum-v1", [*SAC, ("entropy_windows", "3+:0.1")]), Path("runs"))
 
 
 @pytest.mark.parametrize(("guard", "setting"), [("balance", "memory"), ("protocol", "noisy")])

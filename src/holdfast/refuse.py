@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from holdfast.errors import ConfigError
 from holdfast.guards import make_guards
 from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
-from holdfast.learn.options import IDLE, LearnerConfig, check_idle, check_samples
+from holdfast.learn.options import IDLE, LearnerConfig, check_idle, check_replay, check_samples
+from holdfast.learn.spec import spec_from
 from holdfast.loop import make_plan
 from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
@@ -25,10 +27,7 @@ from holdfast.selfplay.opponents import LEARN, frozen_of, players
 from holdfast.store.init_from import by_role
 from holdfast.store.sink_kinds import check_sinks
 from holdfast.store.weights import read_source
-from holdfast.worlds import world_type
-
-SHAPES = {"mario": ("observation", "actions")}
-"""Options on which the shape of the network depends, where `observation_size` does not say it."""
+from holdfast.worlds import OURS, make_world, world_type
 
 
 def refuse_unfit(config: Config, runs_dir: Path) -> None:
@@ -40,9 +39,9 @@ def refuse_unfit(config: Config, runs_dir: Path) -> None:
     refuse_names(config)
     refuse_sides(config)
     refuse_samples(config)
-    refuse_shapes(config)
     refuse_idle(config)
     make_guards(config.guards, load_stages(config), config.world.options)
+    refuse_other_networks(config)
 
 
 def refuse_sources(config: Config, runs_dir: Path) -> None:
@@ -110,31 +109,57 @@ def refuse_sides(config: Config) -> None:
 
 
 def refuse_samples(config: Config) -> None:
-    """Raise if a phase would certainly give a learner one sample a rollout."""
-    for phase in make_plan(config, 1).phases:
-        if _one_slot_a_game(config, phase.options):
-            check_samples(phase.learner, phase.options.games)
+    """Raise if a phase would certainly give a learner one sample a rollout, or rollouts that its memory cannot take."""
+    phases = make_plan(config, 1).phases
+    for phase in phases:
+        slots = phase.options.games if _one_slot_a_game(config, phase.options) else 0
+        if slots:
+            check_samples(phase.learner, slots)
+        check_replay(phase.learner, phases[0].learner.steps, slots)
 
 
-def refuse_shapes(config: Config) -> None:
-    """Raise if a phase or the probe has observations or actions that the network of the first phase does not fit."""
-    first, *later = make_plan(config, 1).phases
-    worlds = {f"phase {p.index} '{p.name}'": p.options for p in later}
-    worlds["probe.world"] = played_options(probe_spec(config))
-    for where, options in worlds.items():
-        for name in SHAPES.get(config.world.name, ("observation_size",)):
-            one, other = getattr(first.options, name, None), getattr(options, name, None)
-            if one != other:
-                raise ConfigError(
-                    f"{where} gives the network {name.replace('_', ' ')} {other}, and the first phase {one}. One network "
-                    "plays all of them: set the option that makes the difference in [world], for the whole run."
-                )
+def refuse_other_networks(config: Config) -> None:
+    """Raise if a phase or an evaluation would show the network other observations, or want other actions of it."""
+    if config.world.name not in OURS:
+        return
+    phases = make_plan(config, 1).phases
+    places = [(f"phase {p.index} ('{p.name}')", p.options) for p in phases]
+    if config.probe.world:
+        places.append(("probe.world", played_options(probe_spec(config))))
+    base = replace(phases[0].options, games=1)
+    wanted = ""
+    for place, options in places:
+        one = replace(options, games=1)
+        if one == base:
+            continue
+        wanted = wanted or _network(config, base)
+        found = _network(config, one)
+        if found != wanted:
+            raise ConfigError(
+                f"{place} needs a network for {found}, and that of the run is for {wanted}. The network stays the same "
+                "in all phases and evaluations: set this in [world], or leave it out."
+            )
+
+
+def _network(config: Config, options: Any) -> str:
+    """Return in words what a network reads and chooses in a world with these options."""
+    with contextlib.closing(make_world(config.world.name, options)) as world:
+        seen, acts = world.single_observation_space, world.single_action_space
+        spec = spec_from(
+            config.learner, seen, acts, world.frame_stack, world.sensors, world.truth_size
+        )
+    kind = " x ".join(map(str, spec.nvec)) or f"{spec.outputs} numbers of"
+    return f"observations of {seen.shape} {seen.dtype}, {spec.stack} at a time, and {kind} actions"
 
 
 def refuse_idle(config: Config) -> None:
-    """Raise if a setting of the learner would do nothing in some phase."""
+    """Raise if a phase has a setting of the learner that would do nothing, or asks its world for what it could not do."""
+    tails = config.guards.tails
     for phase in make_plan(config, 1).phases:
         check_idle(phase.learner)
+        check = getattr(phase.options, "check_training", None)
+        if check is not None:
+            check(tails.enabled and tails.mine)
 
 
 def _one_slot_a_game(config: Config, options: Any) -> bool:

@@ -178,7 +178,7 @@ def test_what_a_schedule_or_gate_could_never_set_or_see_is_refused(
     overrides = [(f"guards.{key}", value) for key, value in settings.items()]
     hunts = [("predator_hunts", "true")] if world == "hunt" else []
     with pytest.raises(ConfigError, match=said):
-        refuse_unfit(resolve("shoal" if hunts else world, overrides + hunts))
+        refuse_unfit(resolve("shoal" if hunts else world, overrides + hunts), Path("runs"))
 
 
 def test_criteria_of_a_gate_that_are_off_need_no_metric() -> None:
@@ -186,7 +186,7 @@ def test_criteria_of_a_gate_that_are_off_need_no_metric() -> None:
     settings = {**GATED, **off, "gate.step_one_avoidable": "true"}
     settings["gate.early_death_signal"] = "probe/ed100_high"
     overrides = [(f"guards.{key}", value) for key, value in settings.items()]
-    refuse_unfit(resolve("shoal", [*overrides, ("predator_hunts", "true")]))
+    refuse_unfit(resolve("shoal", [*overrides, ("predator_hunts", "true")]), Path("runs"))
 
 
 def test_a_gate_that_allows_every_phase_is_told() -> None:

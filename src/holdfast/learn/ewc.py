@@ -26,12 +26,12 @@ SAMPLES = 1024
 
 
 def check_covered(spec: NetSpec) -> None:
-    """Refuse a network of which no Fisher diagonal can be made."""
+    """Raise for a network whose Fisher diagonal cannot be had."""
     if spec.picture or spec.memory != "none" or spec.noisy:
         raise ConfigError(
             "EWC covers networks that answer one observation of numbers, and this one reads pictures, remembers or "
-            "has parameter noise. Set the weight of EWC to 0, or learner.net to 'mlp' or 'sensors', learner.memory to "
-            "'none' and learner.noisy to false."
+            "has parameter noise. Set the weight of EWC to 0 (the guards' `protect`), or learner.net to 'mlp' or "
+            "'sensors', learner.memory to 'none' and learner.noisy to false."
         )
 
 
@@ -64,16 +64,6 @@ def fisher(
         found = scores.squares(rows, _sample(spec, parameters, scores.heads(rows), rng))
         squares = {**{name: np.zeros(value.shape) for name, value in parameters.items()}, **found}
     return {name: value.astype(np.float32) for name, value in squares.items()}
-
-
-def check_covered(spec: NetSpec) -> None:
-    """Raise for a network whose Fisher diagonal cannot be had."""
-    if spec.picture or spec.memory != "none" or spec.noisy:
-        raise ConfigError(
-            "EWC covers networks that answer one observation of numbers, and this one reads pictures, remembers or "
-            "has parameter noise. Set the weight of EWC to 0 (the guards' `protect`), or learner.net to 'mlp' or "
-            "'sensors', learner.memory to 'none' and learner.noisy to false."
-        )
 
 
 def anchor_of(

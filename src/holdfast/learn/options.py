@@ -257,3 +257,37 @@ def check_idle(config: LearnerConfig) -> None:
                 f"learner.{name} = {value!r} does nothing with {without[name]}. Leave it out, or change the other; "
                 "'holdfast train WORLD --settings' tells what each is for."
             )
+
+
+def sequence_steps(replay: ReplayConfig, steps: int, memory: bool) -> int:
+    """Return the steps of a remembered sequence of rollouts of `steps`; raise if they cannot be cut so."""
+    length = 1 if replay.mode == "transition" else replay.length or steps
+    if steps % length:
+        raise ConfigError(
+            f"replay.length = {length} does not divide the {steps} steps of a rollout. "
+            f"Write a divisor of {steps}, or 0 for whole rollouts."
+        )
+    if memory and length != steps and replay.mode == "sequence":
+        raise ConfigError(
+            f"replay.length = {length} cuts rollouts of {steps} steps, but a policy with memory is "
+            "stored with what it carried into the first step only. Write length = 0."
+        )
+    return length
+
+
+def check_replay(config: LearnerConfig, steps: int, slots: int) -> None:
+    """Raise unless a memory that began with rollouts of `steps` takes those of `slots` slots (0: not known yet)."""
+    replay = config.replay
+    if not replay.enabled:
+        return
+    if config.steps != steps:
+        raise ConfigError(
+            f"learner.steps = {config.steps} after {steps}: the rollouts of a run with replay stay as long in all its "
+            "phases. Leave steps out of the phase, or replay.enabled = true."
+        )
+    sequence_steps(replay, steps, config.memory != "none")
+    if replay.capacity // steps < slots:
+        raise ConfigError(
+            f"replay.capacity = {replay.capacity} holds fewer than one rollout of {slots} slots x {steps} steps. "
+            f"Allowed: {slots * steps} or more."
+        )

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import ConfigError, StorageError
-from holdfast.learn.options import ReplayConfig
+from holdfast.learn.options import ReplayConfig, sequence_steps
 from holdfast.learn.replay_kernels import (
     Longs,
     current_items,
@@ -337,17 +337,7 @@ class Replay:
         return self._strips
 
     def _allocate(self, form: Form) -> Strips:
-        self.length = 1 if self.config.mode == "transition" else self.config.length or form.steps
-        if form.steps % self.length:
-            raise ConfigError(
-                f"replay.length = {self.length} does not divide the {form.steps} steps of a rollout. "
-                f"Write a divisor of {form.steps}, or 0 for whole rollouts."
-            )
-        if form.memory and self.length != form.steps and self.config.mode == "sequence":
-            raise ConfigError(
-                f"replay.length = {self.length} cuts rollouts of {form.steps} steps, but a policy with memory is "
-                "stored with what it carried into the first step only. Write length = 0."
-            )
+        self.length = sequence_steps(self.config, form.steps, form.memory > 0)
         wanted = max(self.config.capacity // form.steps, 1)
         count = max(fitting(wanted, form.bytes, self.config.max_gb), 1)
         self._strips = Strips(form, count)

@@ -58,7 +58,7 @@ def film_chosen(
     """Write the films of a report to a folder and return what each shows."""
     games = chosen_games(spec.world, report.detail, len(report.seeds))
     told = []
-    for rank, take in takes_of(spec, policy, games).items():
+    for rank, take in takes_of(spec, policy, games, report.env_steps).items():
         path = folder / f"{stem_of(report.update)}-{rank}.mp4"
         title = f"update {report.update} · {rank}"
         pictures = take.film.pictures(size=SIZES.get(spec.world, 0), every=EVERY, title=title)
@@ -68,11 +68,12 @@ def film_chosen(
 
 
 def takes_of(
-    spec: ProbeSpec, policy: Player, games: Mapping[str, Sequence[int]]
+    spec: ProbeSpec, policy: Player, games: Mapping[str, Sequence[int]], env_steps: int = 0
 ) -> dict[str, Take]:
-    """Play the probe once more and return one take a rank."""
+    """Play the probe once more, made after `env_steps` of the run, and return one take a rank."""
     wanted = [game for group in games.values() for game in group]
-    found = dict(zip(wanted, film_games(spec, policy, wanted), strict=True))
+    takes = film_games(spec, policy, wanted, env_steps=env_steps)
+    found = dict(zip(wanted, takes, strict=True))
     return {
         rank: side_by_side(spec.world, [found[game] for game in group])
         for rank, group in games.items()

@@ -80,11 +80,13 @@ def film_games(
     policy: Player,
     games: Sequence[int],
     progress: Callable[[int, int], None] | None = None,
+    env_steps: int = 0,
 ) -> list[Take]:
-    """Play a probe again and return the films of these games, in their order."""
+    """Play a probe again, made after `env_steps` of the run, and return the films of these games, in their order."""
     if spec.world not in OURS:
         return [film_foreign(spec, policy, spec.seeds[game]) for game in games]
     world = make_world(spec.world, played_options(spec))
+    world.set_clock(env_steps, ticks=False)
     try:
         camera = make_camera(spec.world, world, list(games))
         episodes = play(

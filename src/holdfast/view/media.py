@@ -60,7 +60,8 @@ def make_media(
     folder = run / "media"
     made, told = [], []
     try:
-        for rank, take in takes_of(spec, policy, games).items():
+        env_steps = int(checkpoint.manifest().get("env_steps", 0))
+        for rank, take in takes_of(spec, policy, games, env_steps).items():
             progress(f"the {rank} episode")
             name = file_name(rank, games)
             made += _write(spec, take, folder, name, f"{config.run.name} · {rank}")

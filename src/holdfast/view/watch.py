@@ -67,7 +67,8 @@ class Scene:
 
     def takes(self, progress: Callable[[int, int], None] | None = None) -> list[Take]:
         """Play the episodes and return their films; where several fit into one picture, that is one."""
-        takes = film_games(self.spec, self.policy, self.games, progress)
+        env_steps = int(self.checkpoint.manifest().get("env_steps", 0))
+        takes = film_games(self.spec, self.policy, self.games, progress, env_steps)
         return [side_by_side(self.spec.world, takes)] if headline(self.spec.world).grid else takes
 
 

@@ -11,13 +11,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import holdfast
 from holdfast.errors import ConfigError
 from holdfast.probes import mario as probe
+from holdfast.probes.clips import takes_of
 from holdfast.probes.headlines import headline
 from holdfast.probes.mario import metric_names
 from holdfast.probes.runner import METRICS, ProbeSpec, run_probe
 from holdfast.records import Start
+from holdfast.run import RunDirectory
+from holdfast.store.journal import read_lines
 from holdfast.store.media import write_film
+from holdfast.view.watch import Wish, set_scene
 from holdfast.worlds.mario import MarioOptions, MarioWorld, draw
 from holdfast.worlds.mario.starts import stage_start
 
@@ -123,6 +128,13 @@ def test_the_probe_pays_what_the_run_pays_at_that_time() -> None:
     assert paid == pytest.approx([-25.0 / 15.0, -62.5 / 15.0, -100.0 / 15.0])
 
 
+def test_the_probe_pays_what_a_guard_has_set_and_anneals_the_rest() -> None:
+    options = replace(OPTIONS, anneal="death>-100@1000,progress>0@1000")
+    spec = ProbeSpec("mario", options, seeds=(1,), values=(("reward_death", -50.0),))
+    paid = run_probe(spec, Runner(), env_steps=1000).detail["rewards"]
+    assert (paid["death"], paid["progress"]) == (pytest.approx(-50.0 / 15.0), 0.0)
+
+
 def test_the_probe_plays_every_stage_of_a_curriculum() -> None:
     options = MarioOptions(
         observation="tiles", stages="1-1..1-4", stage_schedule="curriculum", max_steps=5
@@ -140,3 +152,24 @@ def test_a_film_can_begin_at_any_stage() -> None:
     film = draw.film_episode(OPTIONS, start, Runner().act, max_steps=5)
     assert film.shots[0].stage == "4-1" and film.episode is not None
     assert film.episode.ended == "timeout_steps"
+
+
+def test_a_film_pays_what_the_probe_of_its_time_paid() -> None:
+    spec = ProbeSpec("mario", replace(OPTIONS, anneal="death>-100@1000"), seeds=(1,))
+    report = run_probe(spec, Runner(), env_steps=1000)
+    takes = takes_of(spec, Runner(), {"best": [0]}, report.env_steps)
+    assert takes["best"].episodes[0].returns[0] == pytest.approx(report.metrics["return_mean"])
+
+
+def test_watching_a_checkpoint_pays_what_its_probe_paid(tmp_path: Path) -> None:
+    holdfast.train(
+        "mario", runs_dir=tmp_path, run="brief", say=lambda text: None, run__updates=1, run__tensorboard=False,
+        world__games=2, world__max_steps=6, world__anneal="timeout>-1500@16", learner__steps=8,
+        learner__hidden=(8,), probe__episodes=2,
+    )  # fmt: skip
+    (measured,) = read_lines(tmp_path / "brief" / "evals.jsonl")
+    directory = RunDirectory(tmp_path / "brief")
+    scene = set_scene(directory, directory.config(), directory.checkpoints().best(), Wish())
+    (take,) = scene.takes()
+    assert take.episodes[0].facts["reward_timeout"] == pytest.approx(-100.0)
+    assert take.episodes[0].returns[0] == pytest.approx(measured["detail"]["returns"][0])

@@ -289,3 +289,21 @@ def test_a_phase_goes_on_with_clock_and_stages_and_has_its_own_rewards(tmp_path:
     assert tensors(run)["/progress/best_update"] == best
     same(run, resumed_at(run, 4))
     same(run, resumed_at(run, 6))
+
+
+@pytest.mark.parametrize(
+    ("option", "phases", "said"),
+    [
+        ("actions", ("simple", "complex"), "12 actions, and that of the run is for .* 7 actions"),
+        ("observation", ("tiles", "pixels"), r"\(84, 84\) uint8, 4 at a time.* \(487,\) float32"),
+    ],
+)
+@pytest.mark.parametrize("place", ["phase 2", "probe.world"])
+def test_a_phase_or_probe_for_another_network_is_refused(
+    tmp_path: Path, place: str, option: str, phases: tuple[str, str], said: str
+) -> None:
+    plan = {"plan__option": option, "plan__curriculum": f"{phases[0]}:1,{phases[1]}:1"}
+    probe = {"probe__world": {option: phases[1]}}
+    with pytest.raises(ConfigError, match=f"{place}.*{said}"):
+        train(tmp_path, "other", **(plan if place == "phase 2" else probe))
+    assert not (tmp_path / "other").exists()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from holdfast.config import resolve
 from holdfast.errors import ConfigError
+from holdfast.plan import PhaseConfig
+from holdfast.refuse import refuse_unfit
 from holdfast.worlds.mario import rewards as r
 from holdfast.worlds.mario.actions import (
     ACTION_SETS,
@@ -27,17 +32,20 @@ from holdfast.worlds.mario.books import (
     RUNNING,
     STAGNATED,
     STALL,
+    STEPS,
     STUCK,
     TIMED_OUT,
     Rules,
     X,
 )
 from holdfast.worlds.mario.frames import Stacker, stack_rows
+from holdfast.worlds.mario.machine import Bank
 from holdfast.worlds.mario.options import MarioOptions, parse_anneal, parse_stages
 from holdfast.worlds.mario.play import settle_step
 from holdfast.worlds.mario.rewards import COMPONENTS, Weights
 from holdfast.worlds.mario.script import parse_script
 from holdfast.worlds.mario.stages import Schedule
+from holdfast.worlds.mario.trail import Trail
 
 
 def test_action_sets_have_the_golden_pad_bytes() -> None:
@@ -343,3 +351,48 @@ def test_a_schedule_takes_over_what_another_one_has_unlocked() -> None:
     other = Schedule(MarioOptions(stages="4-1,1-1", **settings))
     other.inherit(before)
     assert other.unlocked == 1 and other.rates.tolist() == [0.0, 1.0]
+
+
+REPLAY = {"learner.kind": "vtrace", "learner.replay.enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"world.stages": "1-1..1-4", "world.games": 3}, "1-4 and what follows.*--games 4"),
+        ({"world.trail": 0, "guards.tails.mine": True}, "'trail' is 0.*--trail 4"),
+        ({**REPLAY, "learner.replay.length": 5}, "length = 5 does not divide the 128 steps"),
+        ({**REPLAY, "learner.memory": "gru", "learner.replay.length": 8}, "policy with memory"),
+        ({**REPLAY, "learner.replay.capacity": 4095}, "32 slots x 128.*Allowed: 4096"),
+    ],
+)
+def test_a_run_whose_settings_could_do_nothing_is_refused(
+    settings: dict[str, Any], said: str
+) -> None:
+    given = {"guards.tails.enabled": True, **settings}
+    with pytest.raises(ConfigError, match=said):
+        refuse_unfit(resolve("mario", list(given.items())), Path("runs"))
+
+
+def test_more_stages_than_games_are_played_in_turn() -> None:
+    given = {"world.stages": "1-1..1-4", "world.games": 3, "world.stage_schedule": "cycle"}
+    refuse_unfit(resolve("mario", list(given.items())), Path("runs"))
+
+
+def test_a_trail_of_one_moment_still_reaches_back_far_enough() -> None:
+    bank = Bank(*(np.zeros((1, 4), np.uint8) for _ in Bank._fields))
+    for count in (1, 2, 4):
+        trail = Trail(bank, np.zeros((0, 84, 84), np.uint8), count, every=10)
+        counts = np.zeros((1, len(COLUMNS)), np.int64)
+        for step in range(1, 38):
+            counts[0, STEPS] = step
+            trail.keep(counts, np.zeros((1, AREAS), np.int64))
+        start = trail.before(0, 38, "1-1:37:160")
+        assert start is not None and start.origin == "18 steps before the death at 1-1:37:160"
+
+
+def test_a_phase_with_rollouts_that_the_replay_cannot_take_is_refused() -> None:
+    config = resolve("mario", list(REPLAY.items()))
+    phases = PhaseConfig(updates=1), PhaseConfig(updates=1, learner={"steps": 64})
+    with pytest.raises(ConfigError, match=r"learner\.steps = 64 after 128"):
+        refuse_unfit(replace(config, phases=phases), Path("runs"))

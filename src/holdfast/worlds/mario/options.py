@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.errors import ConfigError, nearest
@@ -89,7 +90,7 @@ class MarioOptions:
     """Reward settings that change linearly with the env steps of all games, `name>last@env_steps,...`, such as
     `death>-50@1e6,scale>0.05@500000`. A value that is set while the world runs is no longer annealed."""
     trail: int = 4
-    """Moments that each game keeps for starts before a death; 0 keeps none. 0 to 64."""
+    """Moments that each game keeps for starts before a death, two or more; 0 keeps none. 0 to 64."""
     trail_every: int = 30
     """Steps between two of them; a start lies one to two of these before the death. 1 to 10000."""
     rom: str = ""
@@ -117,6 +118,28 @@ class MarioOptions:
             raise _wrong("rom", self.rom, "the path of a file, or nothing")
         parse_stages(self.stages)
         parse_anneal(self.anneal)
+
+    def check_training(self, mine: bool) -> None:
+        """Raise a ConfigError if a stage would never be played, or if there were no moments to `mine`."""
+        stages = parse_stages(self.stages)
+        if self.stage_schedule == "fixed" and len(stages) > self.games:
+            first = stage_name(stages[self.games])
+            raise ConfigError(
+                f"mario option 'stages' names {len(stages)} stages, and with stage_schedule = 'fixed' each of the "
+                f"{self.games} games keeps to one: {first} and what follows would never be played. Type: "
+                f"--games {len(stages)}, or --stage-schedule cycle"
+            )
+        if mine and self.trail == 0:
+            raise ConfigError(
+                "guards.tails.mine = true begins episodes before the places of death, and mario option 'trail' is 0: no "
+                "moments are kept. Allowed: 1 to 64. Type: --trail 4, or --guards.tails.mine false"
+            )
+
+    def turned(self, changes: Mapping[str, Any]) -> MarioOptions:
+        """Return the options with these changes; a value that was set live is not annealed."""
+        kept = [e for e in parse_anneal(self.anneal) if e.name not in changes]
+        anneal = ",".join(f"{e.name}>{e.last!r}@{e.env_steps}" for e in kept)
+        return replace(self, **{"anneal": anneal, **changes})
 
 
 RANGES: dict[str, Range] = {

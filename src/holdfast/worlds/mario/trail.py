@@ -20,7 +20,9 @@ class Trail:
     """A ring of moments for each game; rows `[N, count, ...]`."""
 
     def __init__(self, bank: Bank, greys: Bytes, count: int, every: int) -> None:
-        self.count, self.every = count, every
+        # The newest moment is often too young: the one before it must still be there.
+        self.count, self.every = max(count, 2) if count else 0, every
+        count = self.count
         games = len(bank.ram)
         self._live: dict[str, Array] = dict(bank._asdict())
         if len(greys):
