@@ -156,11 +156,12 @@ def _within(value: Any, bounds: msgspec.Meta) -> bool:
 
 def _wrong(where: str, value: Any, hint: Any, bounds: msgspec.Meta | None) -> str:
     refused = f"{where} = {value!r} is not allowed. It takes {describe(hint, bounds)}"
-    if get_origin(hint) is dict:
-        return f"{refused} of settings."
     if where.startswith("phase "):  # stands in a file, and cannot be typed
         return f"{refused}."
-    return f"{refused}; type for example: --{where.replace('_', '-')} {example(hint, bounds)}"
+    typed = f"--{where.replace('_', '-')}"
+    if get_origin(hint) is dict:
+        return f"{refused}; type its settings one by one: {typed}.name value"
+    return f"{refused}; type for example: {typed} {example(hint, bounds)}"
 
 
 def describe(hint: Any, bounds: msgspec.Meta | None = None) -> str:
