@@ -28,10 +28,6 @@ SAC = [("kind", "sac"), ("normalise_obs", "false"), ("entropy", "0.1")]
             [*SAC, ("learner.sac.auto_entropy", "true"), ("entropy_windows", "3+:0.1")],
             "does nothing with sac.auto_entropy = true",
         ),
-        ([("memory_size", "32")], "memory_size = 32 does nothing with memory = 'none'"),
-        ([("memory", "gru"), ("memory_window", "8")], "does nothing with memory = 'gru'"),
-        ([("noisy_update", "fresh")], "does nothing with noisy = false"),
-        ([("encoder", "lstm")], "does nothing with net = 'auto'"),
     ],
 )
 def test_a_setting_of_the_learner_that_would_do_nothing_is_refused(
@@ -58,6 +54,11 @@ def test_what_a_kind_uses_is_taken() -> None:
         Path("runs"),
     )
     refuse_unfit(resolve("Pendulum-v1", [*SAC, ("entropy_windows", "3+:0.1")]), Path("runs"))
+
+
+def test_details_of_a_part_that_is_off_may_stay() -> None:
+    details = [("memory_size", "32"), ("noisy_update", "fresh"), ("encoder", "lstm")]
+    refuse_unfit(resolve("Pendulum-v1", details), Path("runs"))
 
 
 @pytest.mark.parametrize(("guard", "setting"), [("balance", "memory"), ("protocol", "noisy")])

@@ -235,19 +235,14 @@ def check_samples(config: LearnerConfig, slots: int) -> None:
 
 
 def check_idle(config: LearnerConfig) -> None:
-    """Raise for what was set and would do nothing."""
+    """Raise for what was set and has no meaning for this kind of learner.
+
+    Details of a part that is off (the size of a memory that there is not) are no mistake: a part may be turned off alone.
+    """
     kind = f"kind = '{config.kind}'"
     without = dict.fromkeys(IDLE.get(config.kind, ()), kind)
     if config.kind != "vtrace":
         without.update(dict.fromkeys(BOUNDS, kind))
-    if config.memory != "transformer":
-        without["memory_window"] = f"memory = '{config.memory}'"
-    if config.memory == "none":
-        without.update(dict.fromkeys(("memory_size", "memory_layers"), "memory = 'none'"))
-    if config.net != "sensors":
-        without["encoder"] = f"net = '{config.net}'"
-    if not config.noisy:
-        without["noisy_update"] = "noisy = false"
     if config.kind == "sac" and config.sac.auto_entropy:
         without["entropy_windows"] = "sac.auto_entropy = true"
     for setting in fields(config):
