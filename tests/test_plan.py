@@ -11,6 +11,8 @@ from holdfast.config import resolve, with_changes
 from holdfast.errors import ConfigError
 from holdfast.loop import make_plan
 from holdfast.refuse import refuse_shapes
+from holdfast.run import start
+from holdfast.store.journal import read_lines
 
 
 def spans(config: Any) -> list[tuple[int, int, int]]:
@@ -58,3 +60,36 @@ def test_a_phase_or_probe_that_does_not_fit_the_network_is_refused_before_traini
     with pytest.raises(ConfigError, match=f"{where}.*One network"):
         refuse_shapes(config)
     refuse_shapes(resolve(world))
+
+
+PHASES = """
+[run]
+name = "r"
+updates = 4
+tensorboard = false
+[world]
+name = "shoal"
+games = 2
+fish = 2
+[learner]
+steps = 8
+minibatch = 16
+entropy = 0.01
+[probe]
+every = 0
+episodes = 1
+[[phase]]
+updates = 2
+[[phase]]
+updates = 2
+learner = { entropy_windows = "4:0.5" }
+"""
+
+
+def test_a_phase_may_have_entropy_windows_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(PHASES)
+    start(resolve(str(tmp_path / "a.toml")), tmp_path, say=lambda _: None)
+    lines = read_lines(tmp_path / "r" / "metrics.jsonl")
+    assert [line["train/entropy"] for line in lines] == [0.01, 0.01, 0.01, 0.5]
+    with pytest.raises(ConfigError, match="first-last:value"):
+        resolve("shoal", [("learner.entropy_windows", "24-16:0.03")])

@@ -71,7 +71,6 @@ class Loop:
         self.places = DeathPlaces() if tails.enabled and tails.mine else None
         self.total = plan.updates
         self.phase = plan.phase(1)
-        self.windows = parse_windows(config.learner.entropy_windows)
         self.rule = parse_rule(config.probe.best_by or headline(config.world.name).rule)
         self.progress = Progress()
         self.signals: dict[str, Any] = {}
@@ -242,7 +241,8 @@ class Loop:
             config.lr_schedule, done, config.lr_warmup, 1 / self.total, config.lr_floor
         )
         self.team.set_value("lr", config.lr * factor)
-        entropy = windowed(config.entropy, self.windows, self.progress.update + 1)
+        windows = parse_windows(config.entropy_windows)
+        entropy = windowed(config.entropy, windows, self.progress.update + 1)
         if entropy != self.progress.entropy:  # else it stays as a guard may have turned it
             self.progress.entropy = entropy
             self.team.set_value("entropy", entropy)

@@ -53,7 +53,9 @@ def test_windows_override_the_base_where_they_hold() -> None:
     assert values == [0.02, 0.03, 0.03, 0.02, 0.02, 0.5, 0.02, 0.01, 0.01]
 
 
-@pytest.mark.parametrize("text", ["5", "a-b:1", "9-3:1", "0-3:1", "3:x", "1-2-3:4"])
+@pytest.mark.parametrize(
+    "text", ["5", "a-b:1", "9-3:1", "0-3:1", "3:x", "1-2-3:4", "3:nan", "3:-1"]
+)
 def test_a_bad_window_says_how_to_write_one(text: str) -> None:
     with pytest.raises(ConfigError, match="first-last:value"):
         parse_windows(text)

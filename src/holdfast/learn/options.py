@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from holdfast.errors import ConfigError
+from holdfast.learn.schedule import parse_windows
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,7 @@ class LearnerConfig:
     """Soft actor-critic."""
 
     def __post_init__(self) -> None:
+        parse_windows(self.entropy_windows)
         if self.kind == "sac":
             self._check_sac()
         if self.replay.enabled and (self.kind != "vtrace" or self.normalise_obs):

@@ -70,13 +70,14 @@ def parse_windows(text: str, key: str = "entropy_windows") -> tuple[Window, ...]
             else:
                 first = int(span)
                 last = first
-            if first < 1 or (last is not None and last < first):
+            weight = float(value)
+            if first < 1 or (last is not None and last < first) or not 0 <= weight < math.inf:
                 raise ValueError
-            windows.append(Window(first, last, float(value)))
+            windows.append(Window(first, last, weight))
         except ValueError:
             raise ConfigError(
                 f"{key}: '{item}' is not a window. Write 'first-last:value', 'first+:value' or "
-                "'update:value', joined by commas, for example '16-24:0.03,25+:0.02'; updates count from 1."
+                "'update:value', joined by commas, for example '16-24:0.03,25+:0.02'; updates count from 1, values are 0 or more."
             ) from None
     return tuple(sorted(windows, key=lambda w: w.first))
 
