@@ -66,7 +66,8 @@ def refuse_names(config: Config) -> None:
         who = players(config.selfplay, learning)
         learning = tuple(role for role, player in who.items() if player == LEARN)
     options = [f.name for f in fields(config.world.options)]
-    known = Known(config.world.name, kind.value_names, options, Learner.value_names, learning)
+    values = (kind.value_names, options, Learner.value_names)
+    known = Known(config.world.name, *values, kind.fact_names, learning)
     check_names(config.guards, known)
 
 

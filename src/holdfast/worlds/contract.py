@@ -52,6 +52,8 @@ class World(VectorEnv[Array, Array, Array]):
     """The frozen options that the world was made with."""
     value_names: tuple[str, ...] = ()
     """What `set_value` may turn while the world runs."""
+    fact_names: tuple[str, ...] = ()
+    """Facts that every episode has, where a world knows them beforehand."""
     game_roles: tuple[str, ...] = ()
     """Roles of the slots of one game; of the class, each role once, or nothing where only a world that is made knows them."""
     scripts: tuple[str, ...] = ()
