@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from holdfast.errors import ConfigError, nearest
@@ -22,6 +23,8 @@ class Known:
     options: Collection[str]
     """Names of the world's options; a value that is none cannot be given back."""
     learner_values: Collection[str]
+    ranges: Mapping[str, tuple[type, float, float]]
+    """From where to where a value of the world can be turned, as far as that is known."""
     facts: Collection[str]
     """Facts of the world's episodes; empty: only the world knows them."""
     roles: Sequence[str] | None
@@ -69,6 +72,11 @@ def _check_channel(channel: Channel, known: Known) -> None:
     key = f"guards.adaptive.channels, '{channel.target}'"
     if channel.place == "world":
         _one_of(key, channel.name, "value of this world", known.world_values)
+        _, low, high = known.ranges.get(channel.name, (float, -math.inf, math.inf))
+        if channel.low < low or channel.high > high:
+            raise ConfigError(
+                f"{key}: {channel.low:g}..{channel.high:g} is more than this world takes. Allowed: {low:g}..{high:g}."
+            )
         return
     if channel.role and known.roles is not None:
         if not known.roles:

@@ -67,7 +67,7 @@ def refuse_names(config: Config) -> None:
         learning = tuple(role for role, player in who.items() if player == LEARN)
     options = [f.name for f in fields(config.world.options)]
     values = (kind.value_names, options, Learner.value_names)
-    known = Known(config.world.name, *values, kind.fact_names, learning)
+    known = Known(config.world.name, *values, kind.value_ranges, kind.fact_names, learning)
     check_names(config.guards, known)
 
 

@@ -70,6 +70,7 @@ class ShoalWorld(World):
         "predator_acceleration",
     )
 
+    value_ranges = RANGES
     fact_names = (
         "survival",
         "final_alive",
