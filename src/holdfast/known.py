@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from holdfast.errors import ConfigError, nearest
 from holdfast.guards import GuardsConfig
 from holdfast.guards.adaptive import Channel, parse_channels
 from holdfast.store.schema import KINDS, WORLDS
+
+FACT = "fact of this world's episodes"
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,10 @@ class Known:
     options: Collection[str]
     """Names of the world's options; a value that is none cannot be given back."""
     learner_values: Collection[str]
+    ranges: Mapping[str, tuple[type, float, float]]
+    """From where to where a value of the world can be turned, as far as that is known."""
+    facts: Collection[str]
+    """Facts of the world's episodes; empty: only the world knows them."""
     roles: Sequence[str] | None
     """Roles that learn, each with a learner of its own; empty: one learner plays all; None: only the world knows them."""
 
@@ -35,9 +42,9 @@ def check_names(guards: GuardsConfig, known: Known) -> None:
     if adaptive.enabled:
         for channel in parse_channels(adaptive.channels):
             _check_channel(channel, known)
-        _check_signal(guards, "adaptive", adaptive.signal, known.world)
+        _check_signal(guards, "adaptive", adaptive.signal, known)
     if plateau.enabled:
-        _check_signal(guards, "plateau", plateau.signal, known.world)
+        _check_signal(guards, "plateau", plateau.signal, known)
 
 
 def _check_schedules(guards: GuardsConfig, known: Known) -> None:
@@ -50,19 +57,26 @@ def _check_schedules(guards: GuardsConfig, known: Known) -> None:
     ]
     if tails.enabled and tails.force_reset_steps:
         turned.append(("guards.tails.force_reset_steps", "force_reset_steps"))
+    if tails.enabled and known.facts:
+        _one_of("guards.tails.success_fact", tails.success_fact, FACT, known.facts)
     for key, name in turned:
         _one_of(key, name, "value of this world", known.world_values)
     if boost.enabled and boost.adaptive:
-        _check_signal(guards, "boost", boost.signal, known.world)
+        _check_signal(guards, "boost", boost.signal, known)
     if gate.enabled:
         for setting in ("early_death_signal", "p10_signal", "min_final_signal"):
-            _check_signal(guards, "gate", getattr(gate, setting), known.world, setting)
+            _check_signal(guards, "gate", getattr(gate, setting), known, setting)
 
 
 def _check_channel(channel: Channel, known: Known) -> None:
     key = f"guards.adaptive.channels, '{channel.target}'"
     if channel.place == "world":
         _one_of(key, channel.name, "value of this world", known.world_values)
+        _, low, high = known.ranges.get(channel.name, (float, -math.inf, math.inf))
+        if channel.low < low or channel.high > high:
+            raise ConfigError(
+                f"{key}: {channel.low:g}..{channel.high:g} is more than this world takes. Allowed: {low:g}..{high:g}."
+            )
         return
     if channel.role and known.roles is not None:
         if not known.roles:
@@ -75,11 +89,12 @@ def _check_channel(channel: Channel, known: Known) -> None:
 
 
 def _check_signal(
-    guards: GuardsConfig, reader: str, signal: str, world: str, setting: str = "signal"
+    guards: GuardsConfig, reader: str, signal: str, known: Known, setting: str = "signal"
 ) -> None:
     """Raise unless the signal is of a kind that there is here, and its guard tells it before its reader decides."""
     key, kind = f"guards.{reader}.{setting}", KINDS["metrics"]
     first, _, rest = signal.partition("/")
+    world = known.world
     others = {*WORLDS} - {world}
     if first in others or (first != world and kind.field(signal) is None):
         names = [f.name for f in kind.fields if f.name.split("/")[0] not in others]
@@ -88,6 +103,10 @@ def _check_signal(
             f"{key}: '{signal}' is no signal of this run.{nearest(signal, names)} Signals begin with "
             f"{', '.join(begin)}; docs/metrics.md has them all."
         )
+    if first == world and known.facts:
+        # Of first deaths the 10th percentile is told too.
+        p10 = ["first_death_p10"] if "first_death_step" in known.facts else []
+        _one_of(key, rest, FACT, [*known.facts, *p10])
     if first == "guard":
         names = [f.name for f in fields(guards)]
         before = names[: names.index(reader)]

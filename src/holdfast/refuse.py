@@ -88,7 +88,8 @@ def refuse_names(config: Config) -> None:
         learning = tuple(role for role, player in who.items() if player == LEARN)
     options = [f.name for f in fields(config.world.options)]
     turned = acting_values(config.learner, Learner.value_names)
-    known = Known(config.world.name, kind.value_names, options, turned, learning)
+    values = (kind.value_names, options, turned)
+    known = Known(config.world.name, *values, kind.value_ranges, kind.fact_names, learning)
     check_names(config.guards, known)
 
 

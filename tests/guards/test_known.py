@@ -24,7 +24,9 @@ from holdfast.refuse import refuse_names, refuse_unfit
 from holdfast.run import warn_of_gate
 
 VALUES = ("reward_progress", "reward_death")
-MARIO = Known("mario", VALUES, VALUES, ("lr_scale", "entropy"), ())
+MARIO = Known("mario", VALUES, VALUES, ("lr_scale", "entropy"), {}, (), ())
+TURNED = {"adaptive.enabled": "true", "adaptive.signal": "episode/length_steps"}
+MINED = {"tails.enabled": "true", "tails.mine": "true"}
 GATED = {"gate.enabled": "true", "density.enabled": "true"}
 ENTROPY = "learner.entropy:0.1..0.2@0.1"
 
@@ -164,6 +166,15 @@ def test_each_of_our_worlds_has_an_outcome_of_its_own_by_default(world: str, fac
         ("shoal", {"boost.enabled": "true", "boost.value": "escape_bost"}, "escape_boost_speed"),
         ("shoal", {"boost.enabled": "true", "boost.signal": "episod/x"}, "no signal of this run"),
         ("CartPole-v1", {"tails.enabled": "true", "tails.force_reset_steps": "9"}, "force_reset"),
+        ("shoal", {"boost.enabled": "true", "boost.signal": "shoal/x"}, "first_death_p10"),
+        ("shoal", {"plateau.signal": "shoal/survivl"}, "'survivl' is no fact.*'survival'"),
+        (
+            "shoal",
+            {**TURNED, "adaptive.channels": "world.escape_boost_speed:0..5@0.5"},
+            r"0\.\.1\.",
+        ),
+        ("mario", {**TURNED, "adaptive.channels": "world.reward_death:-1e9..0@0.5"}, "more than"),
+        ("shoal", {**MINED, "tails.success_fact": "survived"}, "'survived' is no fact.*'survival'"),
         ("shoal", {"tails.enabled": "true"}, "nothing to replay"),
         ("shoal", {**GATED, "gate.p10_signal": "probe/p1"}, "looks at 'p1'.*'p10'"),
         ("shoal", {**GATED, "gate.min_final_signal": "pobe/x"}, "guards.gate.min_final_signal"),

@@ -157,5 +157,8 @@ def test_episodes_are_summed_by_type_of_start() -> None:
         "survival": 0.25,
         "step_one_ratio": 0.15,
     }
+    # A shoal of 5 that dies out is not one of 10, the number in the last phase.
+    small = by_start_type([line("ne", 0.8, 4, 0), line("ne", 0.0, 0, 5)], fish=10)
+    assert (small["ne"]["fish"], small["ne"]["survival"]) == (10, 0.4)
     cut = {**line("ne", 1.0, 10, 0), "cut": True}
     assert by_start_type([*lines, cut], fish=10) == found

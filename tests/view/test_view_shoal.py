@@ -78,6 +78,17 @@ def test_pictures_of_an_evaluation_reach_to_the_end_of_its_own_episodes(
     assert timeline is not None and timeline.axes[2].get_ylim()[1] == pytest.approx(1.1 * limit)
 
 
+def test_ten_tail_stages_stand_in_their_order(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "tiny")
+    left = {f"guard/tails/stage_{k}_remaining_ratio": 0.5 for k in (10, 2, 1)}
+    write_lines(run / "metrics.jsonl", [line(u, **left) for u in range(1, 5)])
+    figure = plots_tails.tail_queue(RunFiles(run))
+    assert figure is not None
+    shown = [str(one.get_label()) for one in figure.axes[0].get_lines()]
+    stages = [label for label in shown if label.startswith("stage")]
+    assert stages == ["stage 1", "stage 2", "stage 10"]
+
+
 def test_warning_spans_are_the_stretches_that_are_active() -> None:
     assert plots_tails.spans([0, 1, 1, 0, 1]) == [(1, 2), (4, 4)]
     assert plots_tails.spans([]) == []

@@ -214,7 +214,8 @@ def tail_queue(run: RunFiles) -> Figure | None:
             for line in run.metrics
             for k in line
             if k.startswith(prefix) and k.endswith(suffix) and k[len(prefix)].isdigit()
-        }
+        },
+        key=lambda name: int(name[len(prefix) :].removesuffix(suffix)),
     )
     untouched = []
     for k, name in enumerate(names):

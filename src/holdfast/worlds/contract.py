@@ -23,7 +23,7 @@ Gymnasium face of the same thing.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -34,6 +34,7 @@ from gymnasium.vector.utils import batch_space
 from holdfast.errors import ConfigError, nearest
 from holdfast.records import F32, F64, Array, Bools, Start
 from holdfast.rng import MASK_63
+from holdfast.worlds.ranges import Range
 
 State = dict[str, Any]
 """Arrays or bytes by name, from which stepping goes on bit for bit."""
@@ -52,6 +53,10 @@ class World(VectorEnv[Array, Array, Array]):
     """The frozen options that the world was made with."""
     value_names: tuple[str, ...] = ()
     """What `set_value` may turn while the world runs."""
+    value_ranges: Mapping[str, Range] = {}
+    """What `set_value` clips to, where a world knows it beforehand."""
+    fact_names: tuple[str, ...] = ()
+    """Facts that every episode has, where a world knows them beforehand."""
     game_roles: tuple[str, ...] = ()
     """Roles of the slots of one game; of the class, each role once, or nothing where only a world that is made knows them."""
     scripts: tuple[str, ...] = ()

@@ -82,6 +82,7 @@ def test_missing_and_wrong_files_are_asset_errors(tmp_path: Path) -> None:
         ({"seed": 1, "snapshot": {"predator_vel": [1e400, 1.0]}}, "not finite"),
         ({"seed": 1, "snapshot": {"predatr_vel": [1.0, 2.0]}}, "predator_vel"),
         ({"seed": 1, "snapshot": {"fish_pos": 3}}, "fish_pos"),
+        ({"seed": 1, "snapshot": {"alive": [False, False]}}, "One must live"),
         ({"seed": 1, "snapshot": {"fish_pos": [[0, 1]], "alive": [True, True]}}, "alive"),
     ],
 )

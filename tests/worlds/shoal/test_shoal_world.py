@@ -93,6 +93,7 @@ def test_a_game_without_living_fish_ends_and_begins_anew_in_the_same_step() -> N
     assert info["mask"].all()
     (episode,) = info["episodes"]
     assert (episode.game, episode.ended, episode.steps) == (0, "terminated", 1)
+    assert tuple(episode.facts) == world.fact_names
     assert episode.facts["survival"] == 0.0
     assert episode.facts["step_one_deaths"] == 3.0
     assert episode.facts["first_death_step"] == 1.0

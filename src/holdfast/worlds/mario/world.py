@@ -45,6 +45,7 @@ class MarioWorld(World):
     """A batch of consoles that play Super Mario Bros."""
 
     value_names = (*REWARDS, *_LIMITS, *_STAGING)
+    value_ranges = RANGES
     game_roles = ("mario",)
 
     def __init__(self, options: MarioOptions | None = None, *, seed: int | None = None) -> None:

@@ -126,6 +126,8 @@ def check_snapshot(snapshot: Mapping[str, Array], fish: int) -> None:
             )
         if not np.isfinite(array.astype(np.float64)).all():
             raise ConfigError(f"A shoal snapshot's '{key}' holds numbers that are not finite.")
+        if key == "alive" and not array.any():
+            raise ConfigError("A shoal snapshot's 'alive' is false for every fish. One must live.")
 
 
 def pre_roll_stats(law: StartLaw, record: F64, predator: F32, override: bool) -> dict[str, Any]:

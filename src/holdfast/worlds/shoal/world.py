@@ -70,6 +70,17 @@ class ShoalWorld(World):
         "predator_acceleration",
     )
 
+    value_ranges = RANGES
+    fact_names = (
+        "survival",
+        "final_alive",
+        "first_death_step",
+        "step_one_deaths",
+        "mean_return",
+        "start_heading_deg",
+        "start_speed",
+    )
+
     def __init__(self, options: ShoalOptions | None = None, *, seed: int | None = None) -> None:
         """Make the games and begin their first episodes from `seed` (from the system without one)."""
         self.options = options if options is not None else ShoalOptions()
