@@ -77,6 +77,7 @@ class VTraceLearner(NetLearner):
         super().__init__(spec, config, streams, slots, name)
         if config.replay.enabled:
             self.replay = Replay(config.replay, streams, f"{name}/replay")
+            self.replay.steps = config.steps
 
     def _targets(self, rollout: Rollout) -> None:
         """Leave them to the minibatches, which compute them with the network of that moment."""
