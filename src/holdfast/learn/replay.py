@@ -252,6 +252,13 @@ class Replay:
                 found[f"priority_p{percent}"] = float(np.percentile(values, percent))
         return found
 
+    def bytes_after(self, steps: int) -> int:
+        """Return how much a checkpoint holds of it after so many steps; what they are like the first push has shown."""
+        if not self.config.save or self._strips is None:
+            return 0
+        form = self._strips.form
+        return min(steps // form.steps, self._strips.count) * form.bytes
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything; arrays are views of what is filled, to be written before the next push."""
         strips = self._strips if self.config.save else None
