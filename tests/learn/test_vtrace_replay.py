@@ -111,3 +111,20 @@ def test_a_memory_goes_on_exactly_from_its_state() -> None:
 def test_what_replay_cannot_work_with_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"replay\.enabled = true with kind"):
         LearnerConfig(replay=REPLAY, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("settings", "memory", "words"),
+    [
+        ({"length": 7}, "none", "does not divide the 16 steps"),
+        ({"length": 4}, "gru", "it must stay whole"),
+        ({"mode": "transition"}, "gru", "it must stay whole"),
+    ],
+)
+def test_rollouts_are_cut_only_where_a_sequence_can_begin(
+    settings: dict[str, Any], memory: Any, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        LearnerConfig(
+            kind="vtrace", steps=16, memory=memory, replay=ReplayConfig(enabled=True, **settings)
+        )

@@ -187,6 +187,8 @@ class LearnerConfig:
                 f"{str(self.normalise_obs).lower()}. Sequences of older policies need the correction of V-trace, and "
                 "observations that mean the same later. Type: --learner.kind vtrace --learner.normalise-obs false"
             )
+        if self.replay.enabled:
+            self._check_sequences()
         if self.belief > 0 and (self.net != "sensors" or self.encoder != "bimdn"):
             raise ConfigError(
                 f"belief = {self.belief:g} with net = '{self.net}' and encoder = '{self.encoder}'. Only the mixture "
@@ -204,6 +206,21 @@ class LearnerConfig:
         if self.memory == "transformer" and self.memory_size % 4:
             raise ConfigError(
                 f"memory_size = {self.memory_size} is not a multiple of 4, which a transformer needs."
+            )
+
+    def _check_sequences(self) -> None:
+        """Refuse sequences that rollouts cannot be cut into."""
+        length = 1 if self.replay.mode == "transition" else self.replay.length or self.steps
+        if self.steps % length:
+            raise ConfigError(
+                f"replay.length = {length} does not divide the {self.steps} steps of a rollout. "
+                f"Write a divisor of {self.steps}, or 0 for whole rollouts."
+            )
+        if self.memory != "none" and length != self.steps:
+            raise ConfigError(
+                f"replay.length = {self.replay.length} and replay.mode = '{self.replay.mode}' with memory = "
+                f"'{self.memory}': a rollout is stored with what the policy carried into its first step only, so it must "
+                "stay whole. Write length = 0 and mode = 'sequence'."
             )
 
     def _check_sac(self) -> None:

@@ -352,10 +352,10 @@ class Replay:
                 f"replay.length = {self.length} does not divide the {form.steps} steps of a rollout. "
                 f"Write a divisor of {form.steps}, or 0 for whole rollouts."
             )
-        if form.memory and self.length != form.steps and self.config.mode == "sequence":
+        if form.memory and self.length != form.steps:
             raise ConfigError(
-                f"replay.length = {self.length} cuts rollouts of {form.steps} steps, but a policy with memory is "
-                "stored with what it carried into the first step only. Write length = 0."
+                f"Sequences of {self.length} steps cut rollouts of {form.steps}, but a policy with memory is stored "
+                "with what it carried into the first step only. Write replay.length = 0 and mode = 'sequence'."
             )
         wanted = max(self.config.capacity // form.steps, 1)
         count = max(fitting(wanted, form.bytes, self.config.max_gb), 1)
