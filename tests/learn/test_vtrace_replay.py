@@ -75,6 +75,8 @@ def test_rewards_are_kept_as_the_world_gave_them() -> None:
     assert who.replay is not None and who.reward_norm is not None
     rollout = who.new_rollout(SLOTS)
     collect(who, game, rollout)
+    who.reward_norm.moments[:] = 1e9, 0.0, 1e9
+    rollout.rewards[1, :3] = 1000.0  # far beyond what normalised rewards are clipped to
     given = rollout.rewards.copy()
     who.update(rollout)
     sample = who.replay.sample(5)
