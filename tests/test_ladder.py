@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.config import Config, resolve
+import holdfast
+from holdfast.config import Config, resolve, to_toml
 from holdfast.errors import ConfigError, EnvironmentFault
 from holdfast.ladder import EVENT, TIERS, Sizes, at_tier, climb_down, out_of_memory, refitted
+from holdfast.learn.options import ReplayConfig
+from holdfast.plan import PhaseConfig, Plan, PlanConfig
+from holdfast.run import RunDirectory, resume
+from holdfast.store.files import write_atomic
 from holdfast.store.journal import Lines, read_lines
 from holdfast.worlds import pool_faults
 from holdfast.worlds.events import Events
@@ -334,3 +340,29 @@ def test_workers_that_run_out_of_memory_lower_the_number_of_games(tmp_path: Path
     run = tmp_path / "runs" / "r"
     assert "games = 4" in (run / "run.toml").read_text()
     assert "MemoryError" in json.dumps([*read_lines(run / "env_events.jsonl")])
+
+
+@pytest.mark.parametrize(
+    "more", [{"overlap": "on"}, {"kind": "vtrace", "learner__replay__enabled": True}]
+)
+def test_a_run_goes_on_with_shorter_rollouts(more: dict[str, Any], tmp_path: Path) -> None:
+    small = {"games": 4, "fish": 3, "hidden": "8", "minibatch": 32, "threads": 1, **more}
+    quiet = {"tensorboard": False, "probe__every": 0, "probe__episodes": 1, "checkpoint_every": 1}
+    holdfast.train(
+        "shoal", runs_dir=tmp_path, run="r", updates=4, learner__steps=32, **small, **quiet
+    )
+    run = tmp_path / "r"
+    shutil.rmtree(run / "checkpoints" / "u00000004")
+    now = RunDirectory(run).config()
+    write_atomic(run / "run.toml", to_toml(at_tier(now, Sizes.of(now), 2)))
+    assert resume("r", tmp_path).state == "finished"
+    lines = list(read_lines(run / "metrics.jsonl"))
+    assert [line["env_steps"] for line in lines] == [384, 768, 1152, 1344]
+    if "kind" in more:
+        assert lines[-1]["train/replay_size"] == 4 * 3 * 16
+
+
+def test_a_phase_of_other_steps_is_refused_where_whole_rollouts_are_kept() -> None:
+    base = replace(config().learner, kind="vtrace", replay=ReplayConfig(enabled=True))
+    with pytest.raises(ConfigError, match="'steps' cannot change during a run with"):
+        Plan((PhaseConfig(updates=2, learner={"steps": 16}),), PlanConfig(), 2, None, base)

@@ -168,9 +168,13 @@ class Feed:
                 seat.learner.restart()
         if state["ahead"] is not None:
             ahead = dict(state["ahead"])
-            for seat, saved in zip(self.collector.seats, ahead.pop("rollouts"), strict=True):
-                load_rollout(seat.rollout, saved)
+            pairs = list(zip(self.collector.seats, ahead.pop("rollouts"), strict=True))
             self._next = Gathered(**{**ahead, "episodes": unpack_episodes(ahead["episodes"])})
+            if any(len(saved["actions"]) != seat.rollout.steps for seat, saved in pairs):
+                self.leave_out()  # the memory ladder has made rollouts shorter
+                return
+            for seat, saved in pairs:
+                load_rollout(seat.rollout, saved)
 
 
 def shared(began: float, learned: float, collected: float, collect_s: float) -> dict[str, float]:

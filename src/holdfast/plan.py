@@ -133,4 +133,9 @@ def _learner(base: LearnerConfig, changes: Mapping[str, Any], where: str) -> Lea
     fixed = [key for key in changes if key in SHAPE]
     if fixed:
         raise ConfigError(f"{where}: '{fixed[0]}' cannot change during a run. Set it in [learner].")
+    if base.replay.enabled and "steps" in changes:
+        raise ConfigError(
+            f"{where}: 'steps' cannot change during a run with learner.replay.enabled = true, which keeps whole rollouts. "
+            "Set it in [learner]."
+        )
     return overlay(base, changes, where)

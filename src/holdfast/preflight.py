@@ -74,9 +74,13 @@ def estimate(config: Config, runs_dir: Path, seconds: float = SECONDS) -> Estima
 
 
 def _measure(loop: Loop, seconds: float) -> Estimate:
-    steps = loop.phase.learner.steps
+    config = loop.phase.learner
+    steps, replay = config.steps, config.replay
     short = max(1, min(steps, int(seconds / 4 / max(_step_s(loop, seconds / 8), 1e-9))))
-    loop.team.configure(replace(loop.phase.learner, steps=short))
+    if replay.enabled and replay.mode == "sequence" and replay.length:  # sequences stay whole
+        short = max(short // replay.length, 1) * replay.length
+    # What is played before learning begins would tell nothing of a run.
+    loop.team.configure(replace(config, steps=short, sac=replace(config.sac, warmup=0)))
     loop.seat()
     size = sum(seat.rollout.rewards.size for seat in loop.feed.seats)
     world = learn = whole = 0.0
@@ -99,7 +103,12 @@ def _measure(loop: Loop, seconds: float) -> Estimate:
         if rounds and now - began >= seconds:
             break
     slots = size // short
+    total = sum(p.learner.steps * (p.last - p.first + 1) for p in loop.plan.phases) * slots
     saved = state_bytes(loop.registry.state_dict())
+    for learner in loop.team.learners.values():
+        if learner.replay is not None:  # it grows until it is full
+            full = learner.replay.bytes_after(total // len(loop.team.learners))
+            saved += max(full - state_bytes(learner.replay.state_dict()), 0)
     if loop.feed.overlap:  # a checkpoint holds the whole rollout that was played ahead
         saved += state_bytes([rollout_state(s.rollout) for s in loop.feed.seats]) * steps // short
     return Estimate(
@@ -113,7 +122,7 @@ def _measure(loop: Loop, seconds: float) -> Estimate:
         nonfinite=bad,
         checkpoint_bytes=saved,
         updates=loop.total,
-        env_steps=sum(p.learner.steps * (p.last - p.first + 1) for p in loop.plan.phases) * slots,
+        env_steps=total,
     )
 
 

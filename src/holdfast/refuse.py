@@ -15,7 +15,7 @@ from holdfast.errors import ConfigError
 from holdfast.guards import make_guards
 from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
-from holdfast.learn.options import IDLE, LearnerConfig, check_idle, check_replay, check_samples
+from holdfast.learn.options import IDLE, LearnerConfig, check_capacity, check_idle, check_samples
 from holdfast.learn.spec import spec_from
 from holdfast.loop import make_plan
 from holdfast.probes.headlines import headline
@@ -111,12 +111,10 @@ def refuse_sides(config: Config) -> None:
 
 def refuse_samples(config: Config) -> None:
     """Raise if a phase would certainly give a learner one sample a rollout, or rollouts that its memory cannot take."""
-    phases = make_plan(config, 1).phases
-    for phase in phases:
-        slots = phase.options.games if _one_slot_a_game(config, phase.options) else 0
-        if slots:
-            check_samples(phase.learner, slots)
-        check_replay(phase.learner, phases[0].learner.steps, slots)
+    for phase in make_plan(config, 1).phases:
+        if _one_slot_a_game(config, phase.options):
+            check_samples(phase.learner, phase.options.games)
+            check_capacity(phase.learner, phase.options.games)
 
 
 def refuse_other_networks(config: Config) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import preflight
 from holdfast.checkup import Finding, examine
 from holdfast.config import resolve
 from holdfast.preflight import Disk, disk_budget, estimate, plan_rows
@@ -187,3 +188,28 @@ def test_a_dry_run_prints_the_plan_and_begins_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "phase 2 fish=5: updates 3 to 6, 3,328 env steps after it; world.fish=5" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["sac", "vtrace"])
+def test_an_estimate_learns_as_the_run_will_and_counts_a_full_memory(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "_step_s", lambda loop, seconds: 0.01)  # 5 steps a rollout
+    settings = {
+        "kind": kind,
+        "normalise_obs": False,
+        "games": 2,
+        "mode": "serial",
+        "learner.steps": 32,
+        "entropy": 0.1,
+        "hidden": "4",
+        "env_steps": 64_000,
+        "learner.sac.capacity": 5000,
+        "learner.sac.batch": 4,
+    }
+    if kind == "vtrace":
+        more = {"enabled": True, "length": 16, "batch": 2, "capacity": 5000}
+        settings.update({f"learner.replay.{k}": v for k, v in more.items()})
+    found = estimate(resolve("Pendulum-v1", list(settings.items())), tmp_path, seconds=0.2)
+    assert found.learn_share > 0.01
+    assert found.checkpoint_bytes > 5000 * (3 + 1 + 1) * 4

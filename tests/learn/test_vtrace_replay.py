@@ -75,6 +75,8 @@ def test_rewards_are_kept_as_the_world_gave_them() -> None:
     assert who.replay is not None and who.reward_norm is not None
     rollout = who.new_rollout(SLOTS)
     collect(who, game, rollout)
+    who.reward_norm.moments[:] = 1e9, 0.0, 1e9
+    rollout.rewards[1, :3] = 1000.0  # far beyond what normalised rewards are clipped to
     given = rollout.rewards.copy()
     who.update(rollout)
     sample = who.replay.sample(5)
@@ -111,3 +113,20 @@ def test_a_memory_goes_on_exactly_from_its_state() -> None:
 def test_what_replay_cannot_work_with_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"replay\.enabled = true with kind"):
         LearnerConfig(replay=REPLAY, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("settings", "memory", "words"),
+    [
+        ({"length": 7}, "none", "does not divide the 16 steps"),
+        ({"length": 4}, "gru", "must stay whole"),
+        ({"mode": "transition"}, "gru", "must stay whole"),
+    ],
+)
+def test_rollouts_are_cut_only_where_a_sequence_can_begin(
+    settings: dict[str, Any], memory: Any, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        LearnerConfig(
+            kind="vtrace", steps=16, memory=memory, replay=ReplayConfig(enabled=True, **settings)
+        )

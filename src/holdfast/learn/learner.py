@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -49,12 +49,20 @@ class Anchor:
     values: dict[str, F32]
 
 
+class Memory(Stateful, Protocol):
+    """What a learner keeps of older rollouts."""
+
+    def bytes_after(self, steps: int) -> int:
+        """Return about how much a checkpoint holds of it after so many steps of all slots."""
+        ...
+
+
 class Learner(ABC):
     """One policy and value function that learn from rollouts."""
 
     value_names = ("lr", "lr_scale", "entropy", "clip")
     """What `set_value` may turn between updates; the step size is `lr * lr_scale`."""
-    replay: Stateful | None = None
+    replay: Memory | None = None
     """A memory of older rollouts; it is saved as a part of its own."""
 
     def __init__(

@@ -187,6 +187,8 @@ class LearnerConfig:
                 f"{str(self.normalise_obs).lower()}. Sequences of older policies need the correction of V-trace, and "
                 "observations that mean the same later. Type: --learner.kind vtrace --learner.normalise-obs false"
             )
+        if self.replay.enabled:
+            sequence_steps(self.replay, self.steps, self.memory != "none")
         if self.belief > 0 and (self.net != "sensors" or self.encoder != "bimdn"):
             raise ConfigError(
                 f"belief = {self.belief:g} with net = '{self.net}' and encoder = '{self.encoder}'. Only the mixture "
@@ -262,26 +264,19 @@ def sequence_steps(replay: ReplayConfig, steps: int, memory: bool) -> int:
             f"replay.length = {length} does not divide the {steps} steps of a rollout. "
             f"Write a divisor of {steps}, or 0 for whole rollouts."
         )
-    if memory and length != steps and replay.mode == "sequence":
+    if memory and length != steps:
         raise ConfigError(
-            f"replay.length = {length} cuts rollouts of {steps} steps, but a policy with memory is "
-            "stored with what it carried into the first step only. Write length = 0."
+            f"replay.length = {replay.length} and replay.mode = '{replay.mode}' cut rollouts of {steps} steps, but that of a "
+            "policy with memory is stored with what it carried into its first step only, and must stay whole. Write length "
+            "= 0 and mode = 'sequence'."
         )
     return length
 
 
-def check_replay(config: LearnerConfig, steps: int, slots: int) -> None:
-    """Raise unless a memory that began with rollouts of `steps` takes those of `slots` slots (0: not known yet)."""
-    replay = config.replay
-    if not replay.enabled:
-        return
-    if config.steps != steps:
-        raise ConfigError(
-            f"learner.steps = {config.steps} after {steps}: the rollouts of a run with replay stay as long in all its "
-            "phases. Leave steps out of the phase, or replay.enabled = true."
-        )
-    sequence_steps(replay, steps, config.memory != "none")
-    if replay.capacity // steps < slots:
+def check_capacity(config: LearnerConfig, slots: int) -> None:
+    """Raise if the memory of older rollouts would not hold one of `slots` slots."""
+    replay, steps = config.replay, config.steps
+    if replay.enabled and replay.capacity // steps < slots:
         raise ConfigError(
             f"replay.capacity = {replay.capacity} holds fewer than one rollout of {slots} slots x {steps} steps. "
             f"Allowed: {slots * steps} or more."

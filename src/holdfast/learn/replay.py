@@ -103,6 +103,8 @@ class Replay:
 
     def __init__(self, config: ReplayConfig, streams: Streams, name: str = "replay") -> None:
         self.config, self.streams, self.name = config, streams, name
+        self.steps = 0
+        """Steps of the rollouts to come; 0 where nobody says."""
         self.interval = Interval(config.interval, config.adaptive)
         self.length = 0
         """Steps of a sequence; 0 before the first push."""
@@ -250,6 +252,13 @@ class Replay:
                 found[f"priority_p{percent}"] = float(np.percentile(values, percent))
         return found
 
+    def bytes_after(self, steps: int) -> int:
+        """Return how much a checkpoint holds of it after so many steps; what they are like the first push has shown."""
+        if not self.config.save or self._strips is None:
+            return 0
+        form = self._strips.form
+        return min(steps // form.steps, self._strips.count) * form.bytes
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything; arrays are views of what is filled, to be written before the next push."""
         strips = self._strips if self.config.save else None
@@ -269,7 +278,7 @@ class Replay:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become the memory that returned `state`."""
+        """Become the memory that returned `state`; one of rollouts of another length begins empty."""
         self.pushes, self.samples = int(state["pushes"]), int(state["samples"])
         self.stale, self.left_out = int(state["stale"]), int(state["left_out"])
         self._serial, self._highest = int(state["serial"]), float(state["highest"])
@@ -279,8 +288,8 @@ class Replay:
         self.interval.seen = [float(value) for value in seen]
         self._strips, self._shapes = None, ()
         self._rooms = {}
-        if state["form"] is None:
-            self._nodes, self._offsets = np.zeros(16), tree_offsets(1)
+        if state["form"] is None or self.steps not in (0, int(state["form"]["steps"])):
+            self._serial, self._nodes, self._offsets = 0, np.zeros(16), tree_offsets(1)
             return
         strips = self._allocate(Form.from_state(state["form"]))
         if strips.count != int(state["count"]):

@@ -9,6 +9,7 @@ A transition of an episode that was cut is followed by the last observation of t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,14 @@ class Ring:
     def take(self, index: Array) -> Transitions:
         """Return copies of these transitions."""
         return Transitions(**{name: store[index] for name, store in self._stores.items()})
+
+    def bytes_after(self, steps: int) -> int:
+        """Return how much a checkpoint holds of it after so many steps; what they are like the first push has shown."""
+        if not self.save or not self._stores:
+            return 0
+        return min(steps, self.room) * sum(
+            store.itemsize * math.prod(store.shape[1:]) for store in self._stores.values()
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything; arrays are views of what is filled, to be written before the next push."""

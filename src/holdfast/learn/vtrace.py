@@ -77,6 +77,11 @@ class VTraceLearner(NetLearner):
         super().__init__(spec, config, streams, slots, name)
         if config.replay.enabled:
             self.replay = Replay(config.replay, streams, f"{name}/replay")
+            self.replay.steps = config.steps
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        self._given = rollout.rewards.copy() if self.replay is not None else rollout.rewards
+        return super().update(rollout)
 
     def _targets(self, rollout: Rollout) -> None:
         """Leave them to the minibatches, which compute them with the network of that moment."""
@@ -157,8 +162,7 @@ class VTraceLearner(NetLearner):
     def _remember(self, replay: Replay, rollout: Rollout) -> None:
         """Push the rollout with its rewards as the world gave them: their scale changes with time."""
         errors = np.abs(rollout.returns - rollout.values[:-1])
-        if self.reward_norm is not None:
-            rollout.rewards *= self.reward_norm.scale
+        rollout.rewards[:] = self._given
         replay.push(rollout, errors)
 
     def _loss(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from holdfast.config import resolve
 from holdfast.errors import ConfigError
-from holdfast.plan import PhaseConfig
 from holdfast.refuse import refuse_unfit
 from holdfast.worlds.mario import rewards as r
 from holdfast.worlds.mario.actions import (
@@ -389,10 +387,3 @@ def test_a_trail_of_one_moment_still_reaches_back_far_enough() -> None:
             trail.keep(counts, np.zeros((1, AREAS), np.int64))
         start = trail.before(0, 38, "1-1:37:160")
         assert start is not None and start.origin == "18 steps before the death at 1-1:37:160"
-
-
-def test_a_phase_with_rollouts_that_the_replay_cannot_take_is_refused() -> None:
-    config = resolve("mario", list(REPLAY.items()))
-    phases = PhaseConfig(updates=1), PhaseConfig(updates=1, learner={"steps": 64})
-    with pytest.raises(ConfigError, match=r"learner\.steps = 64 after 128"):
-        refuse_unfit(replace(config, phases=phases), Path("runs"))
