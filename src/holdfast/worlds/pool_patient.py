@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import gymnasium as gym
 
 from holdfast.errors import EnvironmentFault, HoldfastError
-from holdfast.worlds.pool_games import Game, where
+from holdfast.worlds.pool_games import where
 from holdfast.worlds.pool_options import ForeignOptions
 from holdfast.worlds.pool_player import FAILURES
 
@@ -22,7 +22,7 @@ TOLD = (HoldfastError, gym.error.Error, ImportError)
 class PatientGame:
     """A game whose every call has a deadline; all of them are made in the same thread, as drawing may need it."""
 
-    def __init__(self, name: str, options: ForeignOptions, make: Callable[[], Game]) -> None:
+    def __init__(self, name: str, options: ForeignOptions, make: Callable[[], Any]) -> None:
         self.name, self.options = name, options
         self._orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="holdfast-env-film", daemon=True).start()
