@@ -203,6 +203,12 @@ def test_policies_say_what_they_take_and_exported_ones_can_be_loaded(tmp_path: P
     np.testing.assert_array_equal(holdfast.load_policy(out).act(rows), policy.act(rows))
 
 
+def test_an_evaluation_takes_no_negative_seed(tmp_path: Path) -> None:
+    trained("Walk", tmp_path)
+    with pytest.raises(ConfigError, match="seed = -1 is not allowed"):
+        holdfast.evaluate("r", runs_dir=tmp_path, seed=-1)
+
+
 def test_an_environment_is_named_by_text() -> None:
     for call in (holdfast.train, holdfast.make):
         with pytest.raises(ConfigError, match="'module:function'"):
