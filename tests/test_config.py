@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from holdfast.config import (
@@ -22,6 +23,19 @@ def test_a_key_without_a_section_finds_its_place() -> None:
     assert config.world.options.fish == 10
     assert config.learner.lr == 1e-3
     assert config.probe.every == 3
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    given = [
+        ("seed", np.int64(5)),
+        ("lr", np.float64(0.5)),
+        ("hidden", [np.int32(8)]),
+        ("fish", np.int8(9)),
+    ]
+    config = resolve("shoal", given)
+    assert (config.run.seed, config.learner.lr, config.learner.hidden) == (5, 0.5, (8,))
+    assert type(config.run.seed) is int
+    assert "fish = 9\n" in to_toml(config)
 
 
 def test_short_names_for_run_and_learner() -> None:

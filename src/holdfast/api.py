@@ -65,6 +65,8 @@ def evaluate(
     config = directory.config()
     if episodes is not None and episodes < 1:
         raise ConfigError(f"episodes = {episodes} is not allowed. It takes 1 or more.")
+    if seed is not None and seed < 0:
+        raise ConfigError(f"seed = {seed} is not allowed. It takes 0 or more.")
     spec = replace(
         probe_spec(config),
         seeds=draw_seeds(

@@ -19,6 +19,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+import numpy as np
 
 from holdfast.errors import ConfigError, nearest
 
@@ -83,6 +84,8 @@ def convert(hint: Any, value: Any, where: str) -> Any:
 
 def _convert(hint: Any, value: Any, where: str, bounds: msgspec.Meta | None) -> Any:
     origin = get_origin(hint)
+    if isinstance(value, np.generic):
+        value = value.item()
     if is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where} = {value!r} must be a table of settings.")

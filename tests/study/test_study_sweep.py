@@ -13,7 +13,9 @@ from test_study_seeds import pid_of, update_of, wait_until
 
 from holdfast.store.journal import read_lines
 from holdfast.study.child import Followed, Probed
-from holdfast.study.sweep import marks, objective
+from holdfast.study.folder import Order
+from holdfast.study.specs import Dimension
+from holdfast.study.sweep import Search, SearchOrder, marks, objective
 
 SPACE = ["--space", "learner.lr=log:1e-4:1e-2", "--space", "learner.steps=choice:8,16"]
 
@@ -41,6 +43,17 @@ def test_the_objective_is_the_best_or_the_last_evaluation() -> None:
     assert objective(seen, "m", "best") == 0.7
     assert objective(seen, "m", "last") == 0.4
     assert objective(seen, "other", "best") is None
+
+
+def test_a_metric_that_shall_be_low_is_searched_for_its_lowest(tmp_path: Path) -> None:
+    seen = followed(40, {10: 0.2, 20: 0.7, 40: 0.4})
+    assert objective(seen, "m", "best", -1.0) == 0.2
+    assert marks(seen, "m", "best", -1.0) == dict.fromkeys(range(5, 21), 0.2)
+    order = Order("shoal", (("probe.best_by", "-ed100"),), tmp_path, "", "s", 1)
+    search = Search(SearchOrder(order, 2, (Dimension("learner.lr", "log", 1e-4, 1e-2),)))
+    assert (search.folder.goal, search.folder.sign) == ("ed100", -1.0)
+    search.folder.path.mkdir()
+    assert search._open().direction.name == "MINIMIZE"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from view_recorded import write_run
+from view_recorded import line, write_lines, write_run
 
 from holdfast.cli.settings import overrides
 from holdfast.config import differences, resolve, to_toml
@@ -92,6 +92,13 @@ def test_a_run_with_missing_or_broken_files_still_gets_a_report(
         (tmp_path / f"{name}.jsonl").write_text(content)
     (tmp_path / "heartbeat.json").write_text(content)
     assert "<h1>" in write_report(tmp_path).read_text()
+
+
+def test_the_speed_of_two_updates_is_the_mean_of_both(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "tiny")
+    lines = [line(1, **{"time/env_steps_per_s": 800.0}), line(2, **{"time/env_steps_per_s": 400.0})]
+    write_lines(run / "metrics.jsonl", lines)
+    assert "600/s" in write_report(run).read_text()
 
 
 def test_the_best_probe_stands_out(tmp_path: Path) -> None:

@@ -352,6 +352,18 @@ class Unlucky(Walk):
         return super().reset(seed=seed)
 
 
+class RaisesInRender(Walk):
+    render_mode = "rgb_array"
+
+    def render(self):
+        raise RuntimeError("no pen")
+
+
+class SleepsInRender(RaisesInRender):
+    def render(self):
+        time.sleep(1000)
+
+
 class Leaves(Walk):
     """Calls sys.exit in its 25th step."""
 

@@ -117,6 +117,24 @@ def test_agents_need_not_be_named_by_plain_text(tmp_path: Path, selfplay: bool) 
     assert {"return_7", "return_red_1"} <= metrics.keys()
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("RaisesInRender", "raised in render while it was filmed: RuntimeError: no pen"),
+        ("SleepsInRender", "hung in render"),
+    ],
+)
+def test_an_environment_that_cannot_draw_itself_costs_only_its_films(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(name, tmp_path, construct_s=0.5)
+    assert main(["watch", "r", "--runs-dir", str(tmp_path), "--out", str(tmp_path / "a.mp4")]) == 6
+    assert said in capsys.readouterr().err
+    assert main(["report", "r", "--runs-dir", str(tmp_path)]) == 0
+    assert "the films could not be made" in capsys.readouterr().out
+    assert (tmp_path / "r" / "report.html").is_file()
+
+
 def test_a_film_shows_agents_that_come_and_go() -> None:
     spec = ProbeSpec("pool_envs:Joins", None, seeds=(1,))
     idle = types.SimpleNamespace(act=lambda obs, rng: np.zeros(len(obs), np.int64))
@@ -183,6 +201,12 @@ def test_policies_say_what_they_take_and_exported_ones_can_be_loaded(tmp_path: P
     assert main(["ckpt", "export", "r", "--runs-dir", str(tmp_path), "--out", str(out)]) == 0
     rows = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
     np.testing.assert_array_equal(holdfast.load_policy(out).act(rows), policy.act(rows))
+
+
+def test_an_evaluation_takes_no_negative_seed(tmp_path: Path) -> None:
+    trained("Walk", tmp_path)
+    with pytest.raises(ConfigError, match="seed = -1 is not allowed"):
+        holdfast.evaluate("r", runs_dir=tmp_path, seed=-1)
 
 
 def test_an_environment_is_named_by_text() -> None:

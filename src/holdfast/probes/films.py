@@ -179,9 +179,10 @@ class ForeignFilm:
             self.game.close()
 
     def _picture(self) -> Image:
-        picture = self.game.env.render()
+        picture = self.game.render()
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
-            raise ConfigError(_undrawn(self.spec.world, f"render() gave {type(picture).__name__}"))
+            gave = f"{type(picture).__name__} {getattr(picture, 'shape', '')}".rstrip()
+            raise ConfigError(_undrawn(self.spec.world, f"render() gave {gave}"))
         return np.ascontiguousarray(picture[:, :, :3], np.uint8)
 
 
@@ -196,21 +197,24 @@ def film_foreign(spec: ProbeSpec, policy: Player, seed: int) -> Take:
 
     for variable, setting in HEADLESS.items():
         os.environ.setdefault(variable, setting)
-    from holdfast.worlds.pool_games import GymnasiumGame, make_game
+    from holdfast.worlds.pool_games import Game, GymnasiumGame, make_game
+    from holdfast.worlds.pool_options import ForeignOptions
+    from holdfast.worlds.pool_patient import PatientGame
 
-    game: Any
-    try:
+    def make() -> Game:
         if spec.world in gym.registry:
-            game = GymnasiumGame(gym.make(spec.world, render_mode="rgb_array"))
-        else:
-            game = make_game(spec.world)()
+            return GymnasiumGame(gym.make(spec.world, render_mode="rgb_array"))
+        return make_game(spec.world)()
+
+    try:
+        game = PatientGame(spec.world, spec.options or ForeignOptions(), make)
         mode = getattr(game.env, "render_mode", None)
         if mode != "rgb_array":
             game.close()
             raise ConfigError(_undrawn(spec.world, f"its render_mode is {mode!r}"))
         # The first picture tells whether what it needs for drawing is installed.
         game.reset(seed)
-        game.env.render()
+        game.render()
     except (gym.error.Error, ImportError) as error:
         raise ConfigError(_undrawn(spec.world, str(error))) from None
     rate = float(getattr(game.env, "metadata", {}).get("render_fps") or FOREIGN_RATE)

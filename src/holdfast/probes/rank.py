@@ -36,6 +36,13 @@ class Rule:
         return self.orders[0][0] if self.orders else self.bounds[0][0]
 
     @property
+    def sign(self) -> float:
+        """1 where the main metric shall be high, -1 where it shall be low."""
+        if self.orders:
+            return self.orders[0][1]
+        return 1.0 if self.bounds[0][1] == ">=" else -1.0
+
+    @property
     def names(self) -> list[str]:
         """Every metric that the rule names."""
         return [bound[0] for bound in self.bounds] + [order[0] for order in self.orders]

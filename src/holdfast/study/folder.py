@@ -65,6 +65,8 @@ class StudyFolder:
         self.rule = parse_rule(base.probe.best_by or own.rule)
         self.main = self.rule.main
         self.goal = self.main if base.probe.best_by else own.goal or self.main
+        self.sign = self.rule.sign if self.goal == self.main else 1.0
+        """1 where the goal shall be high, -1 where it shall be low."""
         self.base = self._adopt(base)
 
     @property

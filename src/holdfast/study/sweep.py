@@ -120,7 +120,7 @@ class Search:
         study: optuna.Study = package.create_study(
             storage=f"sqlite:///{self.folder.path / 'optuna.db'}",
             study_name="search",
-            direction="maximize",
+            direction="maximize" if self.folder.sign > 0 else "minimize",
             load_if_exists=True,
             pruner=pruner,
         )
@@ -184,7 +184,8 @@ class Search:
         """Report what is new of a child, and stop it if it does badly."""
         trial = self.trials[child.name]
         known = self.reported.setdefault(child.name, set())
-        found = marks(child.followed, self.folder.goal, self.order.objective)
+        folder = self.folder
+        found = marks(child.followed, folder.goal, self.order.objective, folder.sign)
         new = sorted(found.keys() - known)
         for mark in new:
             trial.report(found[mark], mark)
@@ -197,7 +198,8 @@ class Search:
         """Tell how a trial ended; an interrupted one stays open."""
         trial = self.trials.pop(child.name)
         states = self.optuna.trial.TrialState
-        value = objective(child.followed, self.folder.goal, self.order.objective)
+        folder = self.folder
+        value = objective(child.followed, folder.goal, self.order.objective, folder.sign)
         if child.state in ENDED and value is not None:
             study.tell(trial, value)
         elif child.state == "pruned":
@@ -223,7 +225,8 @@ class Search:
             value = trial.value if trial.state.name == "COMPLETE" else None
             settings = trial.user_attrs.get("settings", [])
             rows.append({**run_record(result), "value": value, "settings": settings})
-        rows.sort(key=lambda row: (row["value"] is None, -(row["value"] or 0.0), row["run"]))
+        sign = self.folder.sign
+        rows.sort(key=lambda row: (row["value"] is None, -sign * (row["value"] or 0.0), row["run"]))
         best = rows[0] if rows and rows[0]["value"] is not None else None
         return {
             "format": FORMAT,
@@ -256,15 +259,15 @@ def suggest(trial: optuna.Trial, dimension: Dimension) -> str:
     return number_text(dimension.kind, value)
 
 
-def objective(followed: Followed, main: str, kind: Objective) -> float | None:
-    """Return the value of a run: its best or its last evaluation; None without one."""
+def objective(followed: Followed, main: str, kind: Objective, sign: float = 1.0) -> float | None:
+    """Return the value of a run: its best (with sign -1 the lowest) or its last evaluation; None without one."""
     values = [value for _, value in followed.values(main)]
     if not values:
         return None
-    return max(values) if kind == "best" else values[-1]
+    return sign * max(sign * value for value in values) if kind == "best" else values[-1]
 
 
-def marks(followed: Followed, main: str, kind: Objective) -> dict[int, float]:
+def marks(followed: Followed, main: str, kind: Objective, sign: float = 1.0) -> dict[int, float]:
     """Return the value of a run at each twentieth of its length, from its first evaluation on.
 
     Of several evaluations in one twentieth the first counts there; in one without any the last before holds.
@@ -272,12 +275,12 @@ def marks(followed: Followed, main: str, kind: Objective) -> dict[int, float]:
     found: dict[int, float] = {}
     if not followed.updates:
         return found
-    held, place = -math.inf, 0
+    held, place = -sign * math.inf, 0
     for probed, value in followed.values(main):
         mark = min(MARKS, probed.update * MARKS // followed.updates)
         if found:
             found.update(dict.fromkeys(range(place + 1, mark), held))
-        held = max(held, value) if kind == "best" else value
+        held = sign * max(sign * held, sign * value) if kind == "best" else value
         found.setdefault(mark, held)
         place = mark
     return found

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from holdfast.commands import to_type
@@ -170,11 +171,9 @@ def _cards(files: RunFiles) -> str:
                     card(words(name).capitalize(), figure(value), _interval(last, name, "95 % "))
                 )
     speeds = [number(line.get("time/env_steps_per_s")) for line in files.metrics]
-    known = sorted(s for s in speeds if s is not None)
+    known = [s for s in speeds if s is not None]
     if known:
-        cards.append(
-            card("Speed", f"{short(known[len(known) // 2])}/s", "environment steps, median")
-        )
+        cards.append(card("Speed", f"{short(median(known))}/s", "environment steps, median"))
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
 
