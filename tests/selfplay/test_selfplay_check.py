@@ -81,3 +81,10 @@ def test_parameters_that_cannot_be_held_are_refused_before_training(
     with pytest.raises(ConfigError, match=r"EWC covers .*learner\.memory to 'none'"):
         train(tmp_path, selfplay__enabled=True, learner__memory="gru", **held)
     assert not (tmp_path / "r").exists()
+
+
+def test_hands_cannot_tremble_more_than_their_steps_allow(tmp_path: Path) -> None:
+    settings = {"selfplay__history": 0.5, "selfplay__tremble": 0.8, "selfplay__enabled": True}
+    with pytest.raises(ConfigError, match=r"0\.5 of the steps at most.*tremble-steps 4$"):
+        train(tmp_path, selfplay__tremble_steps=1.0, **settings)
+    train(tmp_path, selfplay__tremble_steps=4.0, **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,7 @@ def check_sides(
 ) -> None:
     """Raise if settings of self-play contradict each other or could not act; `roles` are None while nobody knows them."""
     check_guards(selfplay, guards)
+    check_tremble(selfplay)
     check_masking(guards, options)
     if roles is not None:
         check_novelty(selfplay, novelty, roles)
@@ -57,6 +59,17 @@ def check_guards(selfplay: SelfPlayConfig, guards: GuardsConfig) -> None:
                 "guards.balance.past lets past opponents play, but none are kept: that takes two learners and "
                 "selfplay.history above 0. Add --selfplay.history 0.3, or leave it out: --guards.balance.past 0"
             )
+
+
+def check_tremble(selfplay: SelfPlayConfig) -> None:
+    """Raise if hands cannot tremble so much: between two held actions there is a steady step at least."""
+    most = selfplay.tremble_steps / (1.0 + selfplay.tremble_steps)
+    if selfplay.tremble > most:
+        needed = math.ceil(selfplay.tremble / (1.0 - selfplay.tremble) - 1e-9)
+        raise ConfigError(
+            f"selfplay.tremble = {selfplay.tremble:g}: actions held for {selfplay.tremble_steps:g} steps in the mean, with a "
+            f"steady step between them, make up {most:.3g} of the steps at most. Add --selfplay.tremble-steps {needed}"
+        )
 
 
 def check_levels(guards: GuardsConfig, options: Any) -> None:
