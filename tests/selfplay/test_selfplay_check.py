@@ -30,6 +30,21 @@ def test_two_guards_that_choose_sides_are_refused(tmp_path: Path) -> None:
         train(tmp_path, selfplay__enabled=True, **both)
 
 
+def test_a_side_that_a_script_plays_cannot_be_led_to_learn(tmp_path: Path) -> None:
+    scripted = {"selfplay__enabled": True, "selfplay__pursuer": "greedy"}
+    for guard in ("protocol", "balance"):
+        led = {f"guards__{guard}__enabled": True}
+        with pytest.raises(ConfigError, match=rf"guards\.{guard} .*selfplay\.pursuer = 'greedy'"):
+            train(tmp_path, **scripted, **led)
+    frozen = {"role": "pursuer", "switch": False}
+    settings = {f"guards__protocol__freeze__{name}": value for name, value in frozen.items()}
+    settings["guards__protocol__enabled"] = True
+    with pytest.raises(ConfigError, match=r"without cold start, warm start"):
+        train(tmp_path, **scripted, **settings, guards__protocol__warm_start_steps=8)
+    assert not (tmp_path / "r").exists()
+    train(tmp_path, **scripted, **settings)
+
+
 @pytest.mark.parametrize("players", [{"history": 0.0}, {"history": 0.3, "evader": "flee"}])
 def test_past_opponents_of_the_balance_guard_need_a_pool(
     players: dict[str, Any], tmp_path: Path
