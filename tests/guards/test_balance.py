@@ -5,6 +5,8 @@ from typing import Any
 from holdfast.guards.balance import BalanceConfig, BalanceGuard
 from holdfast.guards.collapse import CollapseConfig, CollapseGuard, DampenConfig, DampenGuard
 from holdfast.guards.curriculum import CurriculumConfig
+from holdfast.guards.guard import Guard
+from holdfast.guards.health import NonFiniteConfig, NonFiniteGuard
 from holdfast.records import Decision
 
 
@@ -188,6 +190,28 @@ def test_the_learning_rate_falls_with_the_gap() -> None:
     [decision] = guard.step({"probe/capture_rate": 1.0})
     assert decision.value == 1.0
     assert guard.step({"probe/capture_rate": 0.9}) == []
+
+
+def test_a_learning_rate_that_was_cut_stays_cut_while_it_is_dampened() -> None:
+    guards: list[Guard] = [
+        NonFiniteGuard(NonFiniteConfig()),
+        DampenGuard(DampenConfig(gap=0.3, least=0.1)),
+    ]
+
+    def scale(before: float, **signals: Any) -> float:
+        found = before
+        for guard in guards:
+            for decision in guard.step(signals):
+                found = decision.value if decision.name == "lr_scale" else found
+            name = f"guard/{guard.name}/"
+            signals.update({name + key: value for key, value in guard.status().items()})
+        return found
+
+    small = scale(1.0, **{"probe/capture_rate": 0.5})
+    cut = scale(small, **{"health/nonfinite": 1})
+    later = scale(cut, **{"probe/capture_rate": 1.0})
+    assert (small, cut, later) == (0.1, 0.05, 0.5)
+    assert scale(later, **{"probe/capture_rate": 1.0}) == 0.5
 
 
 def test_levels_by_gap_tell_once_that_there_are_too_few_games() -> None:

@@ -223,32 +223,33 @@ class DampenConfig:
 
 
 class DampenGuard(Guard):
-    """Scales the learning rate of both sides by the gap of the last evaluation."""
+    """Scales the learning rate of both sides by the gap of the last evaluation, beside what `nonfinite` has cut."""
 
     name = "dampen"
 
     def __init__(self, config: DampenConfig) -> None:
         self.config = config
-        self.scale = 1.0
+        self.scale = self.cut = 1.0
 
     def step(self, signals: Signals) -> list[Decision]:
         rate = number(signals, "probe/capture_rate")
-        if rate is None:
+        cut = number(signals, "guard/nonfinite/lr_scale") or 1.0
+        cause, scale = Cause("guard/nonfinite/lr_scale", cut), self.scale
+        if rate is not None:
+            gap = abs(2.0 * rate - 1.0)
+            scale = min(1.0, max(self.config.least, gap / self.config.gap))
+            cause = Cause("gap", gap, self.config.gap)
+        if (scale, cut) == (self.scale, self.cut):
             return []
-        gap = abs(2.0 * rate - 1.0)
-        scale = min(1.0, max(self.config.least, gap / self.config.gap))
-        if scale == self.scale:
-            return []
-        self.scale = scale
-        cause = Cause("gap", gap, self.config.gap)
-        text = f"the learning rate is {scale:.2f} of its schedule"
-        return [Decision("set_learner", cause, name="lr_scale", value=scale, message=text)]
+        self.scale, self.cut = scale, cut
+        text = f"the learning rate is {scale * cut:.2g} of its schedule"
+        return [Decision("set_learner", cause, name="lr_scale", value=scale * cut, message=text)]
 
     def status(self) -> dict[str, Any]:
         return {"scale": self.scale}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scale": self.scale}
+        return {"scale": self.scale, "cut": self.cut}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.scale = float(state["scale"])
+        self.scale, self.cut = float(state["scale"]), float(state.get("cut", 1.0))
