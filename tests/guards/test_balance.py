@@ -128,6 +128,20 @@ def test_a_dominated_side_takes_both_back_together_and_never_walks_backwards() -
     assert all(int(name[1:]) >= 3 for name, _ in gone)
 
 
+def test_pairs_on_the_way_to_a_collapse_are_not_gone_back_to_later() -> None:
+    guard = CollapseGuard(CollapseConfig(keep_every=1, wait_steps=0))
+    kept, gone = Kept(), []
+    kept.take(0, guard.initial({}))
+    for update, captured in enumerate([0.5, 0.5, 0.9, 0.9, 0.95, 1.0, 0.5, 0.5, 1.0], 1):
+        decisions = guard.step(signals(update, kept, **{"pursuit/captured": captured}))
+        kept.take(update, decisions)
+        gone += [d.name for d in decisions if d.kind == "rollback"]
+        again = CollapseGuard(guard.config)
+        again.load_state_dict(guard.state_dict())
+        guard = again
+    assert gone == ["u3", "u3"], "not u5, which was left by the first"
+
+
 def test_there_is_a_pair_to_go_back_to_from_the_start() -> None:
     guard = CollapseGuard(CollapseConfig())
     kept = Kept()

@@ -3,7 +3,7 @@
 Two measures see a collapse. During training: the policy's entropy, and the share of captures among the last
 episodes. At evaluations: a side that wins next to nothing for several in a row. Pairs are kept while all is
 well; a rollback goes to the third newest (training) or to the best-balanced (evaluation), for both sides, and
-never to a pair older than the last one that was gone back to.
+never to a pair older than the last one that was gone back to, nor to one that this left behind.
 
 In a cold or warm start of the protocol a script plays the pursuer, so captures say nothing about the learners; they
 are counted afresh afterwards, and so they are after a rollback. Evaluations there are of a pursuer that does not learn, and
@@ -60,7 +60,8 @@ class CollapseGuard(Guard):
         self.config = config
         self.rollbacks = 0
         self.last_steps = 0
-        self.floor = -1
+        self.floor = self.left_until = -1
+        """Updates of the pair that was gone back to last, and of that rollback: pairs between them were abandoned."""
         self.losing = dict.fromkeys(ROLES, 0)
         self.entropy = dict.fromkeys(ROLES, 0.0)
         self.scripted_until = -1
@@ -95,6 +96,7 @@ class CollapseGuard(Guard):
             return [Decision("warn", cause, name="collapse", role=role, message=text)]
         self.rollbacks += 1
         self.last_steps, self.floor = steps, int(target["update"])
+        self.left_until = int(number(signals, "update") or 0)
         self.losing = dict.fromkeys(ROLES, 0)
         self.fresh_from = _ended(signals)
         who = "both sides go" if self.config.both else f"the {role} goes"
@@ -157,11 +159,16 @@ class CollapseGuard(Guard):
             self.fresh_from = _ended(signals)
 
     def _target(self, signals: Signals, best: bool) -> dict[str, Any] | None:
-        """Return the pair to go back to: none older than the last one that was gone back to.
+        """Return the pair to go back to: none older than the last one that was gone back to, and none on the way that was
+        left by it.
 
         Milestones lie whole phases apart, so they are no recent pairs.
         """
-        kept = [p for p in signals.get("selfplay/pairs", []) if p["update"] >= self.floor]
+        kept = [
+            pair
+            for pair in signals.get("selfplay/pairs", [])
+            if pair["update"] == self.floor or pair["update"] > max(self.floor, self.left_until)
+        ]
         if best and kept:
             return dict(min(kept, key=lambda p: (abs(p["score"] - 0.5), -p["update"])))
         rolling = [p for p in kept if not p["milestone"]]
@@ -179,6 +186,7 @@ class CollapseGuard(Guard):
             "rollbacks": self.rollbacks,
             "last_steps": self.last_steps,
             "floor": self.floor,
+            "left_until": self.left_until,
             "losing": dict(self.losing),
             "entropy": dict(self.entropy),
             "scripted_until": self.scripted_until,
@@ -188,7 +196,7 @@ class CollapseGuard(Guard):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.rollbacks, self.last_steps = int(state["rollbacks"]), int(state["last_steps"])
-        self.floor = int(state["floor"])
+        self.floor, self.left_until = int(state["floor"]), int(state.get("left_until", -1))
         self.losing, self.entropy = dict(state["losing"]), dict(state["entropy"])
         self.scripted_until = int(state.get("scripted_until", -1))
         self.fresh_from = int(state.get("fresh_from", 0))
