@@ -23,7 +23,6 @@ class Kept:
                     "label": decision.name,
                     "update": update,
                     "milestone": False,
-                    "score": 0.0,
                     **decision.value,
                 }
                 self.pairs.append(pair)
@@ -175,13 +174,18 @@ def test_a_side_that_loses_every_evaluation_goes_back_to_the_best_balanced_pair(
 
 def test_a_pair_of_which_nothing_is_known_is_not_the_best_balanced() -> None:
     settings = {"rate_below": 0.1, "capture_low": 0.0, "capture_high": 1.0}
-    guard, kept = CollapseGuard(CollapseConfig(keep_every=1, evaluations=1, **settings)), Kept()
+    config = CollapseConfig(keep_every=1, evaluations=1, wait_steps=0, **settings)
+    guard, kept = CollapseGuard(config), Kept()
     kept.take(0, guard.initial({"update": 0}))
-    few = {"pursuit/captured": 0.5, "episode/count": 20}
-    kept.take(1, guard.step(signals(1, kept, **few)))
+    guard.fresh_from = 950  # the captures are those of others
+    kept.take(1, guard.step(signals(1, kept, **{"pursuit/captured": 0.5})))
     kept.take(2, guard.step(signals(2, kept, **{"probe/capture_rate": 0.8})))
     [decision] = guard.step(signals(3, kept, **{"probe/capture_rate": 1.0}))
     assert (decision.kind, decision.name) == ("rollback", "u2")
+    kept.pairs[-1]["score"] = 0.99
+    guard.floor = guard.left_until = -1
+    [decision] = guard.step(signals(4, kept, **{"probe/capture_rate": 1.0}))
+    assert decision.name == "u1", "what is known to have collapsed is no better"
 
 
 def test_rollbacks_wait_and_have_a_limit() -> None:

@@ -111,14 +111,15 @@ class CollapseGuard(Guard):
         ]
 
     def _keep(self, signals: Signals) -> Decision:
-        """Keep the pair with the pursuer's win rate; one of which nothing is known has no score, and is gone back to last."""
+        """Keep the pair with the pursuer's win rate. One of which nothing is known counts as just not collapsed: it is gone
+        back to before those that are, and after all others."""
         update = int(number(signals, "update") or 0)
-        rate = number(signals, "probe/capture_rate")
-        if rate is None and _ended(signals) - self.fresh_from >= WINDOW:
+        rate, ended = number(signals, "probe/capture_rate"), _ended(signals)
+        if rate is None and ended - self.fresh_from >= min(WINDOW, ended):
             rate = number(signals, "pursuit/captured")
         cause = Cause("update", update, self.config.keep_every)
-        facts = {} if rate is None else {"score": rate}
-        return Decision("keep_pair", cause, name=f"u{update}", value=facts)
+        score = self.config.rate_below if rate is None else rate
+        return Decision("keep_pair", cause, name=f"u{update}", value={"score": score})
 
     def _collapsed(self, signals: Signals) -> tuple[Cause, str, bool] | None:
         """Return the cause, the side, and whether the best pair rather than a recent one is wanted."""
