@@ -5,6 +5,8 @@ from typing import Any
 from holdfast.guards.balance import BalanceConfig, BalanceGuard
 from holdfast.guards.collapse import CollapseConfig, CollapseGuard, DampenConfig, DampenGuard
 from holdfast.guards.curriculum import CurriculumConfig
+from holdfast.guards.guard import Guard
+from holdfast.guards.health import NonFiniteConfig, NonFiniteGuard
 from holdfast.records import Decision
 
 
@@ -21,7 +23,6 @@ class Kept:
                     "label": decision.name,
                     "update": update,
                     "milestone": False,
-                    "score": 0.0,
                     **decision.value,
                 }
                 self.pairs.append(pair)
@@ -126,6 +127,20 @@ def test_a_dominated_side_takes_both_back_together_and_never_walks_backwards() -
     assert all(int(name[1:]) >= 3 for name, _ in gone)
 
 
+def test_pairs_on_the_way_to_a_collapse_are_not_gone_back_to_later() -> None:
+    guard = CollapseGuard(CollapseConfig(keep_every=1, wait_steps=0))
+    kept, gone = Kept(), []
+    kept.take(0, guard.initial({}))
+    for update, captured in enumerate([0.5, 0.5, 0.9, 0.9, 0.95, 1.0, 0.5, 0.5, 1.0], 1):
+        decisions = guard.step(signals(update, kept, **{"pursuit/captured": captured}))
+        kept.take(update, decisions)
+        gone += [d.name for d in decisions if d.kind == "rollback"]
+        again = CollapseGuard(guard.config)
+        again.load_state_dict(guard.state_dict())
+        guard = again
+    assert gone == ["u3", "u3"], "not u5, which was left by the first"
+
+
 def test_there_is_a_pair_to_go_back_to_from_the_start() -> None:
     guard = CollapseGuard(CollapseConfig())
     kept = Kept()
@@ -159,13 +174,18 @@ def test_a_side_that_loses_every_evaluation_goes_back_to_the_best_balanced_pair(
 
 def test_a_pair_of_which_nothing_is_known_is_not_the_best_balanced() -> None:
     settings = {"rate_below": 0.1, "capture_low": 0.0, "capture_high": 1.0}
-    guard, kept = CollapseGuard(CollapseConfig(keep_every=1, evaluations=1, **settings)), Kept()
+    config = CollapseConfig(keep_every=1, evaluations=1, wait_steps=0, **settings)
+    guard, kept = CollapseGuard(config), Kept()
     kept.take(0, guard.initial({"update": 0}))
-    few = {"pursuit/captured": 0.5, "episode/count": 20}
-    kept.take(1, guard.step(signals(1, kept, **few)))
+    guard.fresh_from = 950  # the captures are those of others
+    kept.take(1, guard.step(signals(1, kept, **{"pursuit/captured": 0.5})))
     kept.take(2, guard.step(signals(2, kept, **{"probe/capture_rate": 0.8})))
     [decision] = guard.step(signals(3, kept, **{"probe/capture_rate": 1.0}))
     assert (decision.kind, decision.name) == ("rollback", "u2")
+    kept.pairs[-1]["score"] = 0.99
+    guard.floor = guard.left_until = -1
+    [decision] = guard.step(signals(4, kept, **{"probe/capture_rate": 1.0}))
+    assert decision.name == "u1", "what is known to have collapsed is no better"
 
 
 def test_rollbacks_wait_and_have_a_limit() -> None:
@@ -188,6 +208,28 @@ def test_the_learning_rate_falls_with_the_gap() -> None:
     [decision] = guard.step({"probe/capture_rate": 1.0})
     assert decision.value == 1.0
     assert guard.step({"probe/capture_rate": 0.9}) == []
+
+
+def test_a_learning_rate_that_was_cut_stays_cut_while_it_is_dampened() -> None:
+    guards: list[Guard] = [
+        NonFiniteGuard(NonFiniteConfig()),
+        DampenGuard(DampenConfig(gap=0.3, least=0.1)),
+    ]
+
+    def scale(before: float, **signals: Any) -> float:
+        found = before
+        for guard in guards:
+            for decision in guard.step(signals):
+                found = decision.value if decision.name == "lr_scale" else found
+            name = f"guard/{guard.name}/"
+            signals.update({name + key: value for key, value in guard.status().items()})
+        return found
+
+    small = scale(1.0, **{"probe/capture_rate": 0.5})
+    cut = scale(small, **{"health/nonfinite": 1})
+    later = scale(cut, **{"probe/capture_rate": 1.0})
+    assert (small, cut, later) == (0.1, 0.05, 0.5)
+    assert scale(later, **{"probe/capture_rate": 1.0}) == 0.5
 
 
 def test_levels_by_gap_tell_once_that_there_are_too_few_games() -> None:

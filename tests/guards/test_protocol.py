@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from holdfast.errors import ConfigError
 from holdfast.guards.curriculum import CurriculumConfig
 from holdfast.guards.freeze import FreezeConfig
 from holdfast.guards.protocol import Protocol, ProtocolConfig
@@ -296,6 +299,12 @@ def test_the_thresholds_of_freezing_follow_their_schedule() -> None:
     freeze = FreezeConfig(role="evader", threshold=0.9, schedule="0:0.9,300:0.5")
     play = Play(0.6, phase_steps=0, freeze=freeze).run(6, every=1)
     assert "".join(play.history) == "ppp" + "eee"
+
+
+@pytest.mark.parametrize("schedule", ["0:60", "-5:0.6", "2e6:0.7", "0.6"])
+def test_a_schedule_of_thresholds_that_could_not_hold_is_refused(schedule: str) -> None:
+    with pytest.raises(ConfigError, match="a threshold from 0 to 1"):
+        Protocol(ProtocolConfig(freeze=FreezeConfig(schedule=schedule)))
 
 
 def test_the_protocol_goes_on_from_a_checkpoint_as_if_nothing_had_happened() -> None:

@@ -30,6 +30,21 @@ def test_two_guards_that_choose_sides_are_refused(tmp_path: Path) -> None:
         train(tmp_path, selfplay__enabled=True, **both)
 
 
+def test_a_side_that_a_script_plays_cannot_be_led_to_learn(tmp_path: Path) -> None:
+    scripted = {"selfplay__enabled": True, "selfplay__pursuer": "greedy"}
+    for guard in ("protocol", "balance"):
+        led = {f"guards__{guard}__enabled": True}
+        with pytest.raises(ConfigError, match=rf"guards\.{guard} .*selfplay\.pursuer = 'greedy'"):
+            train(tmp_path, **scripted, **led)
+    frozen = {"role": "pursuer", "switch": False}
+    settings = {f"guards__protocol__freeze__{name}": value for name, value in frozen.items()}
+    settings["guards__protocol__enabled"] = True
+    with pytest.raises(ConfigError, match=r"without cold start, warm start"):
+        train(tmp_path, **scripted, **settings, guards__protocol__warm_start_steps=8)
+    assert not (tmp_path / "r").exists()
+    train(tmp_path, **scripted, **settings)
+
+
 @pytest.mark.parametrize("players", [{"history": 0.0}, {"history": 0.3, "evader": "flee"}])
 def test_past_opponents_of_the_balance_guard_need_a_pool(
     players: dict[str, Any], tmp_path: Path
@@ -81,3 +96,10 @@ def test_parameters_that_cannot_be_held_are_refused_before_training(
     with pytest.raises(ConfigError, match=r"EWC covers .*learner\.memory to 'none'"):
         train(tmp_path, selfplay__enabled=True, learner__memory="gru", **held)
     assert not (tmp_path / "r").exists()
+
+
+def test_hands_cannot_tremble_more_than_their_steps_allow(tmp_path: Path) -> None:
+    settings = {"selfplay__history": 0.5, "selfplay__tremble": 0.8, "selfplay__enabled": True}
+    with pytest.raises(ConfigError, match=r"0\.5 of the steps at most.*tremble-steps 4$"):
+        train(tmp_path, selfplay__tremble_steps=1.0, **settings)
+    train(tmp_path, selfplay__tremble_steps=4.0, **settings)

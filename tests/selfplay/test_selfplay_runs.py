@@ -332,6 +332,7 @@ def test_a_best_response_plays_the_game_as_it_is(tmp_path: Path) -> None:
     guards = vars(own.guards)
     assert {name for name in guards if guards[name].enabled} == {"nonfinite", "hints"}
     assert own.guards.protocol.phase_steps == 230
+    assert config.novelty.weight > 0 and own.novelty.weight == own.novelty.last_weight == 0
 
 
 def test_a_learner_against_a_script_and_against_a_frozen_run(tmp_path: Path) -> None:

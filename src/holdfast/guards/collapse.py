@@ -3,7 +3,7 @@
 Two measures see a collapse. During training: the policy's entropy, and the share of captures among the last
 episodes. At evaluations: a side that wins next to nothing for several in a row. Pairs are kept while all is
 well; a rollback goes to the third newest (training) or to the best-balanced (evaluation), for both sides, and
-never to a pair older than the last one that was gone back to.
+never to a pair older than the last one that was gone back to, nor to one that this left behind.
 
 In a cold or warm start of the protocol a script plays the pursuer, so captures say nothing about the learners; they
 are counted afresh afterwards, and so they are after a rollback. Evaluations there are of a pursuer that does not learn, and
@@ -60,7 +60,8 @@ class CollapseGuard(Guard):
         self.config = config
         self.rollbacks = 0
         self.last_steps = 0
-        self.floor = -1
+        self.floor = self.left_until = -1
+        """Updates of the pair that was gone back to last, and of that rollback: pairs between them were abandoned."""
         self.losing = dict.fromkeys(ROLES, 0)
         self.entropy = dict.fromkeys(ROLES, 0.0)
         self.scripted_until = -1
@@ -95,6 +96,7 @@ class CollapseGuard(Guard):
             return [Decision("warn", cause, name="collapse", role=role, message=text)]
         self.rollbacks += 1
         self.last_steps, self.floor = steps, int(target["update"])
+        self.left_until = int(number(signals, "update") or 0)
         self.losing = dict.fromkeys(ROLES, 0)
         self.fresh_from = _ended(signals)
         who = "both sides go" if self.config.both else f"the {role} goes"
@@ -109,14 +111,15 @@ class CollapseGuard(Guard):
         ]
 
     def _keep(self, signals: Signals) -> Decision:
-        """Keep the pair with the pursuer's win rate; one of which nothing is known has no score, and is gone back to last."""
+        """Keep the pair with the pursuer's win rate. One of which nothing is known counts as just not collapsed: it is gone
+        back to before those that are, and after all others."""
         update = int(number(signals, "update") or 0)
-        rate = number(signals, "probe/capture_rate")
-        if rate is None and _ended(signals) - self.fresh_from >= WINDOW:
+        rate, ended = number(signals, "probe/capture_rate"), _ended(signals)
+        if rate is None and ended - self.fresh_from >= min(WINDOW, ended):
             rate = number(signals, "pursuit/captured")
         cause = Cause("update", update, self.config.keep_every)
-        facts = {} if rate is None else {"score": rate}
-        return Decision("keep_pair", cause, name=f"u{update}", value=facts)
+        score = self.config.rate_below if rate is None else rate
+        return Decision("keep_pair", cause, name=f"u{update}", value={"score": score})
 
     def _collapsed(self, signals: Signals) -> tuple[Cause, str, bool] | None:
         """Return the cause, the side, and whether the best pair rather than a recent one is wanted."""
@@ -157,11 +160,16 @@ class CollapseGuard(Guard):
             self.fresh_from = _ended(signals)
 
     def _target(self, signals: Signals, best: bool) -> dict[str, Any] | None:
-        """Return the pair to go back to: none older than the last one that was gone back to.
+        """Return the pair to go back to: none older than the last one that was gone back to, and none on the way that was
+        left by it.
 
         Milestones lie whole phases apart, so they are no recent pairs.
         """
-        kept = [p for p in signals.get("selfplay/pairs", []) if p["update"] >= self.floor]
+        kept = [
+            pair
+            for pair in signals.get("selfplay/pairs", [])
+            if pair["update"] == self.floor or pair["update"] > max(self.floor, self.left_until)
+        ]
         if best and kept:
             return dict(min(kept, key=lambda p: (abs(p["score"] - 0.5), -p["update"])))
         rolling = [p for p in kept if not p["milestone"]]
@@ -179,6 +187,7 @@ class CollapseGuard(Guard):
             "rollbacks": self.rollbacks,
             "last_steps": self.last_steps,
             "floor": self.floor,
+            "left_until": self.left_until,
             "losing": dict(self.losing),
             "entropy": dict(self.entropy),
             "scripted_until": self.scripted_until,
@@ -188,7 +197,7 @@ class CollapseGuard(Guard):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.rollbacks, self.last_steps = int(state["rollbacks"]), int(state["last_steps"])
-        self.floor = int(state["floor"])
+        self.floor, self.left_until = int(state["floor"]), int(state.get("left_until", -1))
         self.losing, self.entropy = dict(state["losing"]), dict(state["entropy"])
         self.scripted_until = int(state.get("scripted_until", -1))
         self.fresh_from = int(state.get("fresh_from", 0))
@@ -223,32 +232,33 @@ class DampenConfig:
 
 
 class DampenGuard(Guard):
-    """Scales the learning rate of both sides by the gap of the last evaluation."""
+    """Scales the learning rate of both sides by the gap of the last evaluation, beside what `nonfinite` has cut."""
 
     name = "dampen"
 
     def __init__(self, config: DampenConfig) -> None:
         self.config = config
-        self.scale = 1.0
+        self.scale = self.cut = 1.0
 
     def step(self, signals: Signals) -> list[Decision]:
         rate = number(signals, "probe/capture_rate")
-        if rate is None:
+        cut = number(signals, "guard/nonfinite/lr_scale") or 1.0
+        cause, scale = Cause("guard/nonfinite/lr_scale", cut), self.scale
+        if rate is not None:
+            gap = abs(2.0 * rate - 1.0)
+            scale = min(1.0, max(self.config.least, gap / self.config.gap))
+            cause = Cause("gap", gap, self.config.gap)
+        if (scale, cut) == (self.scale, self.cut):
             return []
-        gap = abs(2.0 * rate - 1.0)
-        scale = min(1.0, max(self.config.least, gap / self.config.gap))
-        if scale == self.scale:
-            return []
-        self.scale = scale
-        cause = Cause("gap", gap, self.config.gap)
-        text = f"the learning rate is {scale:.2f} of its schedule"
-        return [Decision("set_learner", cause, name="lr_scale", value=scale, message=text)]
+        self.scale, self.cut = scale, cut
+        text = f"the learning rate is {scale * cut:.2g} of its schedule"
+        return [Decision("set_learner", cause, name="lr_scale", value=scale * cut, message=text)]
 
     def status(self) -> dict[str, Any]:
         return {"scale": self.scale}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scale": self.scale}
+        return {"scale": self.scale, "cut": self.cut}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.scale = float(state["scale"])
+        self.scale, self.cut = float(state["scale"]), float(state.get("cut", 1.0))

@@ -107,9 +107,11 @@ def parse_schedule(text: str) -> list[tuple[int, float]]:
         begin, _, value = item.partition(":")
         try:
             found.append((int(begin), float(value)))
+            if found[-1][0] < 0 or not 0 <= found[-1][1] <= 1:
+                raise ValueError
         except ValueError:
             raise ConfigError(
-                f"guards.protocol.freeze.schedule: '{item}' is not 'steps:threshold'. Write for example "
-                "'0:0.6,2000000:0.7'."
+                f"guards.protocol.freeze.schedule: '{item}' is not 'steps:threshold' with a threshold from 0 to 1. Write for "
+                "example '0:0.6,2000000:0.7'."
             ) from None
     return sorted(found)

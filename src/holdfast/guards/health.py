@@ -82,6 +82,9 @@ class NonFiniteGuard(Guard):
     def light(self) -> str:
         return "red" if self.in_a_row else "yellow" if self.total else "green"
 
+    def status(self) -> dict[str, Any]:
+        return {"lr_scale": self.lr_scale} if self.total else {}
+
     def state_dict(self) -> dict[str, Any]:
         return {"in_a_row": self.in_a_row, "total": self.total, "lr_scale": self.lr_scale}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,7 @@ def check_sides(
 ) -> None:
     """Raise if settings of self-play contradict each other or could not act; `roles` are None while nobody knows them."""
     check_guards(selfplay, guards)
+    check_tremble(selfplay)
     check_masking(guards, options)
     if roles is not None:
         check_novelty(selfplay, novelty, roles)
@@ -57,6 +59,45 @@ def check_guards(selfplay: SelfPlayConfig, guards: GuardsConfig) -> None:
                 "guards.balance.past lets past opponents play, but none are kept: that takes two learners and "
                 "selfplay.history above 0. Add --selfplay.history 0.3, or leave it out: --guards.balance.past 0"
             )
+    for role in ("pursuer", "evader"):
+        if getattr(selfplay, role) != LEARN:
+            check_idle(selfplay, guards, role)
+
+
+def check_idle(selfplay: SelfPlayConfig, guards: GuardsConfig, role: str) -> None:
+    """Raise if a guard would let a role learn that somebody else plays, or change it."""
+    protocol, freeze = guards.protocol, guards.protocol.freeze
+    stays = freeze.role == role and not (
+        freeze.switch or freeze.until_steps or freeze.force_steps or freeze.force_first_steps
+    )
+    touched = protocol.warm_start_steps or (
+        role == "evader" and (protocol.cold_start or protocol.protect)
+    )
+    alone = (
+        f"keep that side frozen and as it is: --guards.protocol.freeze.role {role} --guards.protocol.freeze.switch false, "
+        "without cold start, warm start and protect"
+    )
+    led = {
+        "protocol": (protocol.enabled and (not stays or touched), alone),
+        "balance": (guards.balance.enabled, "leave it out: --guards.balance.enabled false"),
+    }
+    for name, (refused, out) in led.items():
+        if refused:
+            raise ConfigError(
+                f"guards.{name} lets both sides learn, but selfplay.{role} = '{getattr(selfplay, role)}' never does. "
+                f"Add --selfplay.{role} learn, or {out}"
+            )
+
+
+def check_tremble(selfplay: SelfPlayConfig) -> None:
+    """Raise if hands cannot tremble so much: between two held actions there is a steady step at least."""
+    most = selfplay.tremble_steps / (1.0 + selfplay.tremble_steps)
+    if selfplay.tremble > most:
+        needed = math.ceil(selfplay.tremble / (1.0 - selfplay.tremble) - 1e-9)
+        raise ConfigError(
+            f"selfplay.tremble = {selfplay.tremble:g}: actions held for {selfplay.tremble_steps:g} steps in the mean, with a "
+            f"steady step between them, make up {most:.3g} of the steps at most. Add --selfplay.tremble-steps {needed}"
+        )
 
 
 def check_levels(guards: GuardsConfig, options: Any) -> None:

@@ -137,6 +137,8 @@ def response_config(
         init_from="",
         max_minutes=0.0,
     )
+    # A response is to win the game, and is paid for nothing else.
+    tables["novelty"].update(weight=0.0, last_weight=0.0)
     tables["selfplay"].update(history=0.0, enabled=True)
     tables["selfplay"][role] = "learn"
     tables["selfplay"][other] = f"run:{directory.path.resolve()}@{update}"

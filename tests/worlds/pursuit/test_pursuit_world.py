@@ -358,6 +358,15 @@ def test_games_of_another_level_keep_their_own_values():
     np.testing.assert_array_equal(other.records["row"], world.records["row"])
 
 
+@pytest.mark.parametrize(
+    ("share", "games", "old"), [(0.1, 4, 1), (0.6, 1, 1), (0.0, 4, 0), (0.25, 8, 2), (1.5, 4, 4)]
+)
+def test_a_share_of_mixed_levels_is_one_game_at_least(share: float, games: int, old: int) -> None:
+    world = PursuitWorld(games=games)
+    world.set_value("mixed_share", share)
+    assert world.value("mixed_share") == old / games
+
+
 def test_mixed_games_begin_at_distances_of_their_own():
     world = PursuitWorld(games=40, **SMALL)
     values = {"mixed_min_init_distance": 2.0, "mixed_max_init_distance": 3.0, "mixed_share": 0.25}

@@ -354,7 +354,7 @@ class PursuitWorld(World):
         `n_obstacles` ends the range.
         """
         if name == "mixed_share":
-            old = round(min(max(value, 0.0), 1.0) * self.games)
+            old = min(max(round(value * self.games), int(value > 0)), self.games)
             self.set_levels([1] * old + [0] * (self.games - old))
         elif name in MIXED_DISTANCES and value == -1:
             self.set_levels([0] * self.games)
