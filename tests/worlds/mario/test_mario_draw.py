@@ -135,9 +135,10 @@ def test_the_probe_pays_what_a_guard_has_set_and_anneals_the_rest() -> None:
     assert (paid["death"], paid["progress"]) == (pytest.approx(-50.0 / 15.0), 0.0)
 
 
-def test_the_probe_plays_every_stage_of_a_curriculum() -> None:
+@pytest.mark.parametrize("schedule", ["fixed", "cycle", "random", "curriculum"])
+def test_the_probe_plays_every_stage_equally_often(schedule: str) -> None:
     options = MarioOptions(
-        observation="tiles", stages="1-1..1-4", stage_schedule="curriculum", max_steps=5
+        observation="tiles", stages="1-1..1-4", stage_schedule=schedule, max_steps=5
     )
     report = run_probe(ProbeSpec("mario", options, seeds=tuple(range(8))), Runner())
     assert {name: row["episodes"] for name, row in report.detail["stages"].items()} == {
