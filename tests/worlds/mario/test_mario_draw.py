@@ -162,6 +162,13 @@ def test_a_film_pays_what_the_probe_of_its_time_paid() -> None:
     assert takes["best"].episodes[0].returns[0] == pytest.approx(report.metrics["return_mean"])
 
 
+def test_a_film_is_cut_where_its_probe_was_cut() -> None:
+    spec = ProbeSpec("mario", OPTIONS, seeds=(1,), longest=7)
+    report = run_probe(spec, Runner())
+    (take,) = takes_of(spec, Runner(), {"best": [0]}).values()
+    assert take.episodes[0].steps == report.metrics["length_mean"] == 7
+
+
 def test_watching_a_checkpoint_pays_what_its_probe_paid(tmp_path: Path) -> None:
     holdfast.train(
         "mario", runs_dir=tmp_path, run="brief", say=lambda text: None, run__updates=1, run__tensorboard=False,
