@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,10 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.cli import eval as cli_eval
+from holdfast.cli import train as cli_train
 from holdfast.config import resolve
 from holdfast.errors import ConfigError
 from holdfast.plan import PhaseConfig
+from holdfast.probes.mario import PROTOCOLS
 from holdfast.refuse import refuse_unfit
+from holdfast.worlds import OURS
 from holdfast.worlds.mario import rewards as r
 from holdfast.worlds.mario.actions import (
     ACTION_SETS,
@@ -395,3 +400,11 @@ def test_a_phase_with_rollouts_that_the_replay_cannot_take_is_refused() -> None:
     phases = PhaseConfig(updates=1), PhaseConfig(updates=1, learner={"steps": 64})
     with pytest.raises(ConfigError, match=r"learner\.steps = 64 after 128"):
         refuse_unfit(replace(config, phases=phases))
+
+
+def test_help_names_our_worlds_and_their_protocols() -> None:
+    train, evaluate = argparse.ArgumentParser(), argparse.ArgumentParser()
+    cli_train.add(train)
+    cli_eval.add(evaluate)
+    assert all(world in train.format_help() for world in OURS)
+    assert f"mario: {PROTOCOLS[0]}" in " ".join(evaluate.format_help().split())
