@@ -125,6 +125,16 @@ def test_a_flat_best_is_broken_once_a_cooldown_with_its_own_script() -> None:
     assert made[0][1].cause.value == 0.0 and made[0][1].cause.window == 4
 
 
+def test_a_stage_that_rises_below_the_best_of_another_is_no_plateau() -> None:
+    run = machine(stall_updates=0, plateau_updates=4, plateau_gain=16)
+    for k in range(12):
+        assert (
+            run.step(50.0, 2500.0, label="1-1") == run.step(50.0, 500.0 + 50 * k, label="1-2") == []
+        )
+    made = [run.step(50.0, reached, label="1-1") for reached in (2500.0, 1000.0, 2500.0, 900.0)]
+    assert made == [[], [], [], ["override_actions"]]
+
+
 def test_a_cleared_stage_is_no_plateau() -> None:
     run = machine(stall_updates=0, plateau_updates=3)
     assert [run.step(3121, 3161, clear=1.0) for _ in range(20)] == [[]] * 20

@@ -159,7 +159,7 @@ def test_ground_won_on_a_new_stage_is_progress_though_another_came_further() -> 
     stuck = [guard.step({"starts/ended": [ended(600, 1, label="1-2")]}) for _ in range(2)]
     assert stuck[0] == [] and "the best of its stage" in stuck[1][0].message
     (again,) = guard.step({"starts/ended": [ended(700, 1, label="1-2")]})
-    assert again.message == "progress again in 1-2: 700 after 3 updates at 600.0"
+    assert again.message == "progress again in 1-2: 700 after 3 updates at 600"
 
 
 def test_a_state_without_the_best_of_each_stage_still_loads() -> None:
@@ -177,3 +177,21 @@ def test_an_episode_that_was_cut_is_in_no_rate() -> None:
     guard = ProgressGuard(ProgressConfig())
     update(guard, ended(3161, 9, clear=1.0), ended(40, 0, cut=True))
     assert (guard.status()["clear_rate"], guard.status()["positive_ratio"]) == (1.0, 1.0)
+
+
+def test_the_end_of_the_warning_says_what_there_was_before() -> None:
+    said = []
+    for more in (
+        [ended(650, 10), ended(700, 10)],
+        [ended(210, 10, label="2-1")],
+        [ended(600, 10, clear=1.0)],
+    ):
+        guard = ProgressGuard(ProgressConfig(patience=2))
+        for _ in range(3):
+            update(guard, ended(600, 10))
+        said += [d.message for d in guard.step({"starts/ended": more})]
+    assert said == [
+        "progress again in 1-1: 700 after 3 updates at 600",
+        "progress again in 2-1: 210 after 3 updates",
+        "progress again: the goal is reached after 3 updates without",
+    ]

@@ -543,3 +543,19 @@ def test_a_stage_of_thousands_of_starts_is_quick_to_use_and_to_save() -> None:
         world.turn(ledger)
     assert len(set(world.begun)) == 5 * 128
     assert len(ledger.state_dict()["records"]) == 6 * 128
+
+
+@pytest.mark.parametrize(
+    ("more", "state"), [({}, "open"), ({"clear": 1.0}, "cured"), ({"cut": True}, "open")]
+)
+def test_an_episode_that_reached_the_goal_is_a_success_however_near_it_began(
+    more: dict[str, Any], state: str
+) -> None:
+    settings = TailsConfig(success_fact="ground", success_min=400, cured_after=1)
+    ledger = TailLedger(settings, [stage(starts=1, count=9)])
+    world = begin(ledger, 1)
+    for _ in range(2):
+        signals = world.play()
+        signals["starts/ended"] = [{**e, "ground": 160.0, **more} for e in signals["starts/ended"]]
+        world.apply(ledger.step(signals))
+    assert ledger.book.about("a:0")["state"] == state

@@ -122,6 +122,15 @@ def test_ends_come_from_training_and_from_the_probe_where_there_is_none(tmp_path
     ]
 
 
+def test_shares_of_ends_begin_with_the_first_episode(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('[world]\nname = "mario"\n')
+    silent = {"update": 1, "env_steps": 1000}
+    write_lines(tmp_path / "metrics.jsonl", [silent, *(line(k) for k in range(2, 6))])
+    figure = plots_mario.ends(RunFiles(tmp_path))
+    assert figure is not None
+    assert figure.axes[0].dataLim.x0 == 2000, "where nothing has ended there are no shares"
+
+
 def test_ends_that_a_script_caused_are_left_out(tmp_path: Path) -> None:
     run = write_mario(tmp_path / "m")
     end = {"ended": "death_pit", "facts/x": 9.0, "facts/world": 1.0, "facts/stage": 1.0}

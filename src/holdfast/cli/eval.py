@@ -13,7 +13,8 @@ from holdfast.cli.settings import at_least, no_settings
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="name of the run")
     parser.add_argument(
-        "--protocol", help="a named protocol of the world (shoal: v36); the run's own without"
+        "--protocol",
+        help="a named protocol of the world (shoal: v36, mario: plain); the run's own without",
     )
     parser.add_argument(
         "--episodes", type=int, default=None, help="episodes (default: as the run's probe)"

@@ -14,7 +14,9 @@ from holdfast.commands import to_type
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "target", nargs="?", help="shoal, a Gymnasium id, 'module:function', or a TOML file"
+        "target",
+        nargs="?",
+        help="shoal, pursuit, mario, a Gymnasium id, 'module:function', or a TOML file",
     )
     parser.add_argument("--plain", action="store_true", help="plain lines instead of the panel")
     parser.add_argument(

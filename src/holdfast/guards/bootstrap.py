@@ -17,7 +17,6 @@ A script is text for the world, `START:8,RIGHT+B:180`. Here only its length is r
 
 from __future__ import annotations
 
-import math
 import re
 from collections import deque
 from collections.abc import Sequence
@@ -59,7 +58,7 @@ class BootstrapConfig:
     stall_gain: Annotated[float, Meta(ge=0)] = 0.0
     """A mean of `gain_fact` up to this is no progress."""
     plateau_updates: Annotated[int, Meta(ge=0)] = 0
-    """Updates over which the best of `fact` is compared; 0 is off."""
+    """Updates over which the best of `fact`, summed over the stages, is compared; 0 is off."""
     plateau_gain: Annotated[float, Meta(gt=0)] = 16.0
     """A best that rose by less than this over them is a plateau."""
     inject: str = ""
@@ -139,7 +138,8 @@ class BootstrapGuard(Guard):
         """Updates of the cooldown that are left."""
         self.stalled = 0
         """Updates in a row without progress."""
-        self.best = -math.inf
+        self.reached: dict[str, float] = {}
+        """The best of each stage."""
         self.bests: deque[float] = deque(maxlen=config.plateau_updates + 1)
         self.injections = 0
         self.slots = 0
@@ -217,7 +217,10 @@ class BootstrapGuard(Guard):
         gains, reached = facts_of(own, config.gain_fact), facts_of(own, config.fact)
         if not gains and not reached:
             return None
-        self.best = max(self.best, *reached) if reached else self.best
+        for episode in own:
+            stage = str(episode.get("label") or "")
+            for value in facts_of([episode], config.fact):
+                self.reached[stage] = max(self.reached.get(stage, value), value)
         if any(done > 0 for done in facts_of(own, config.done_fact)):
             self.bests.clear()
             self.stalled = 0
@@ -225,8 +228,9 @@ class BootstrapGuard(Guard):
             self.stalled += 1
         else:
             self.stalled = 0
-        self.bests.append(self.best)
-        rose = self.bests[-1] - self.bests[0]
+        if self.reached:  # a stage may rise while the furthest of another stands still
+            self.bests.append(sum(self.reached.values()))
+        rose = self.bests[-1] - self.bests[0] if self.bests else 0.0
         flat = len(self.bests) > config.plateau_updates > 0 and rose < config.plateau_gain
         if flat:
             window = config.plateau_updates
@@ -301,7 +305,7 @@ class BootstrapGuard(Guard):
             "remaining": self.remaining,
             "resting": self.resting,
             "stalled": self.stalled,
-            "best": self.best,
+            "reached": [[stage, best] for stage, best in self.reached.items()],
             "bests": list(self.bests),
             "injections": self.injections,
             "slots": self.slots,
@@ -313,7 +317,8 @@ class BootstrapGuard(Guard):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.state, self.trigger = str(state["state"]), str(state["trigger"])
         self.remaining, self.resting = int(state["remaining"]), int(state["resting"])
-        self.stalled, self.best = int(state["stalled"]), float(state["best"])
+        self.stalled = int(state["stalled"])
+        self.reached = {str(stage): float(best) for stage, best in state["reached"]}
         self.bests = deque(map(float, state["bests"]), maxlen=self.config.plateau_updates + 1)
         self.injections, self.slots = int(state["injections"]), int(state["slots"])
         self.boosted, self._env_steps = bool(state["boosted"]), int(state["env_steps"])

@@ -139,14 +139,13 @@ class ProgressGuard(Guard):
 
     def _renew(self, episodes: Iterable[Ended]) -> Moved | None:
         """Renew the best of every stage; return the last one that moved."""
-        moved = None
+        moved, before = None, dict(self.bests)
         for episode in episodes:
             stage = str(episode.get("label") or "")
-            before = self.bests.get(stage, -math.inf)
             for reached in facts_of([episode], self.config.fact):
-                if reached > before:
+                if reached > self.bests.get(stage, -math.inf):
                     self.bests[stage] = reached
-                    moved = (stage, reached, before)
+                    moved = (stage, reached, before.get(stage, -math.inf))
         return moved
 
     def _keep(self, episode: Ended) -> None:
@@ -175,9 +174,10 @@ class ProgressGuard(Guard):
             stage, reached, before = moved or ("", self.best, self.best)
             cause = Cause(signal, reached, _finite(before), since)
             where = f" in {stage}" if stage else ""
-            message = (
-                f"progress again{where}: {reached:g} after {since} updates at {_finite(before)}"
-            )
+            old = f" at {before:g}" if math.isfinite(before) else ""
+            message = f"progress again{where}: {reached:g} after {since} updates{old}"
+            if moved is None:
+                message = f"progress again: the goal is reached after {since} updates without"
             return [Decision("clear", cause, name="progress", message=message)]
         self.since_best += 1
         if not patience or self.active or self.since_best < patience:

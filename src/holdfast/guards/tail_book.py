@@ -30,6 +30,12 @@ class Success:
     """Least value of that fact that is a success."""
     cured_after: int
     """Successes in a row, in different updates, that cure a start."""
+    done: str = ""
+    """Fact that is above 0 when the goal was reached: then it is a success anyhow."""
+
+    def of(self, entry: Mapping[str, Any], fact: float) -> bool:
+        """Return whether an episode with this value of the fact is one."""
+        return fact >= self.least or (number(entry, self.done) or 0.0) > 0
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class Book:
                 fact = number(entry, self.success.fact)
                 outcome = "cut"
                 if fact is not None:
-                    outcome = "success" if fact >= self.success.least else "failure"
+                    outcome = "success" if self.success.of(entry, fact) else "failure"
                 self._close(game, use, outcome, fact, update)
         for game in list(self._running):
             self._cut(game, 1, update)
@@ -131,7 +137,7 @@ class Book:
         for entry in ended:
             fact, seed = number(entry, self.success.fact), entry.get("seed")
             fresh = not entry.get("id") and not entry.get("snapshot") and seed is not None
-            if fresh and fact is not None and fact < self.success.least:
+            if fresh and fact is not None and not self.success.of(entry, fact):
                 about = {"label": "mined", "type": self.mined.type, "origin": f"update {update}"}
                 snapshot = entry.get("begin") or None
                 found.append({"seed": seed, "snapshot": snapshot, "id": f"seed-{seed}", **about})

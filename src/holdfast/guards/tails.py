@@ -58,6 +58,8 @@ class TailsConfig:
     mario `ground`, pursuit `captured`."""
     success_min: float = 0.95
     """Least value of that fact that is a success."""
+    done_fact: str = "clear"
+    """Fact of an episode that is above 0 when it reached its goal: always a success, however near the goal it began."""
     cured_after: Annotated[int, Meta(ge=1)] = 2
     """Successes in a row, in different updates, that cure a start."""
     warn_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.65
@@ -95,7 +97,9 @@ class TailLedger(Guard):
 
     def __init__(self, config: TailsConfig, stages: Sequence[TailStage] = ()) -> None:
         self.config = config
-        success = Success(config.success_fact, config.success_min, config.cured_after)
+        success = Success(
+            config.success_fact, config.success_min, config.cured_after, config.done_fact
+        )
         self.book = Book(stages, config.mine_type, success)
         self._hold: set[int] = set()
         self._credit = 0.0

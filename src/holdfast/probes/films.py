@@ -97,6 +97,7 @@ def film_games(
             progress,
             watch=lambda _: camera.look(),
             scripts=spec.scripts,
+            longest=spec.longest,
         )
         return [Take(camera.film(game, episodes[game]), (episodes[game],)) for game in games]
     finally:

@@ -35,7 +35,7 @@ def prepare(options: MarioOptions, protocol: str) -> MarioOptions:
     The protocol `plain` also begins every episode on the stage's first frame instead of after random no-ops.
     """
     options = replace(options, trail=0)
-    if options.stage_schedule == "curriculum":
+    if options.stage_schedule in ("random", "curriculum"):
         options = replace(options, stage_schedule="cycle")
     if not protocol:
         return options

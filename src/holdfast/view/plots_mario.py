@@ -45,6 +45,8 @@ STAGES = 6
 """Most stages in the histogram of places."""
 LATEST = 1 / 3
 """Share of the training episodes, from the end, that the histogram of places looks at."""
+FEWEST = 200
+"""Episodes that it looks at at least, where there are so many."""
 COLOURS = (BLUE, GREEN, ORANGE, PURPLE, RED, SKY, YELLOW, GREY)
 
 
@@ -140,10 +142,11 @@ def ends(run: RunFiles) -> Figure | None:
     if not kinds:
         return None
     figure, (axes,) = canvas(HALF, 4.2)
-    rows = [np.nan_to_num(smooth(run.column(f"mario/end_{kind}"), 0.02)) for kind in kinds]
+    rows = [smooth(run.column(f"mario/end_{kind}"), 0.02) for kind in kinds]
+    known = np.isfinite(rows[0])  # not before the first episode has ended
     axes.stackplot(
-        run.column("env_steps"),
-        *rows,
+        run.column("env_steps")[known],
+        *(row[known] for row in rows),
         colors=[ENDS[kind][1] for kind in kinds],
         labels=[ENDS[kind][0] for kind in kinds],
         lw=0,
@@ -233,7 +236,7 @@ def recent_ends(run: RunFiles) -> list[tuple[str, float, str]]:
         and not e.get("facts/scripted")
     ]
     if rows:
-        return rows[-max(round(len(rows) * LATEST), 200) :]
+        return rows[-max(round(len(rows) * LATEST), FEWEST) :]
     probe = last_mario(run)
     if probe is None or "end_x" not in probe["detail"]:
         return []
@@ -277,8 +280,8 @@ MARIO = [
     Plot(
         "mario_places",
         "Where episodes end",
-        "The last third of the training episodes that began with their stage; guards.tails can begin episodes "
-        "before a tall column.",
+        f"The last third, and at least {FEWEST}, of the training episodes that began with their stage; guards.tails can "
+        "begin episodes before a tall column.",
         places,
         wide=True,
     ),

@@ -135,9 +135,10 @@ def test_the_probe_pays_what_a_guard_has_set_and_anneals_the_rest() -> None:
     assert (paid["death"], paid["progress"]) == (pytest.approx(-50.0 / 15.0), 0.0)
 
 
-def test_the_probe_plays_every_stage_of_a_curriculum() -> None:
+@pytest.mark.parametrize("schedule", ["fixed", "cycle", "random", "curriculum"])
+def test_the_probe_plays_every_stage_equally_often(schedule: str) -> None:
     options = MarioOptions(
-        observation="tiles", stages="1-1..1-4", stage_schedule="curriculum", max_steps=5
+        observation="tiles", stages="1-1..1-4", stage_schedule=schedule, max_steps=5
     )
     report = run_probe(ProbeSpec("mario", options, seeds=tuple(range(8))), Runner())
     assert {name: row["episodes"] for name, row in report.detail["stages"].items()} == {
@@ -159,6 +160,13 @@ def test_a_film_pays_what_the_probe_of_its_time_paid() -> None:
     report = run_probe(spec, Runner(), env_steps=1000)
     takes = takes_of(spec, Runner(), {"best": [0]}, report.env_steps)
     assert takes["best"].episodes[0].returns[0] == pytest.approx(report.metrics["return_mean"])
+
+
+def test_a_film_is_cut_where_its_probe_was_cut() -> None:
+    spec = ProbeSpec("mario", OPTIONS, seeds=(1,), longest=7)
+    report = run_probe(spec, Runner())
+    (take,) = takes_of(spec, Runner(), {"best": [0]}).values()
+    assert take.episodes[0].steps == report.metrics["length_mean"] == 7
 
 
 def test_watching_a_checkpoint_pays_what_its_probe_paid(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.cli import eval as cli_eval
+from holdfast.cli import train as cli_train
 from holdfast.config import resolve
 from holdfast.errors import ConfigError
+from holdfast.probes.mario import PROTOCOLS
 from holdfast.refuse import refuse_unfit
+from holdfast.worlds import OURS
 from holdfast.worlds.mario import rewards as r
 from holdfast.worlds.mario.actions import (
     ACTION_SETS,
@@ -387,3 +392,11 @@ def test_a_trail_of_one_moment_still_reaches_back_far_enough() -> None:
             trail.keep(counts, np.zeros((1, AREAS), np.int64))
         start = trail.before(0, 38, "1-1:37:160")
         assert start is not None and start.origin == "18 steps before the death at 1-1:37:160"
+
+
+def test_help_names_our_worlds_and_their_protocols() -> None:
+    train, evaluate = argparse.ArgumentParser(), argparse.ArgumentParser()
+    cli_train.add(train)
+    cli_eval.add(evaluate)
+    assert all(world in train.format_help() for world in OURS)
+    assert f"mario: {PROTOCOLS[0]}" in " ".join(evaluate.format_help().split())

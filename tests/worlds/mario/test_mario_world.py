@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.errors import AssetError, ConfigError, EnvironmentFault
 from holdfast.records import Episode, Start
+from holdfast.tables import field_docs
 from holdfast.worlds import make_world, options_type
 from holdfast.worlds.check import check_world
 from holdfast.worlds.mario import MarioOptions, MarioWorld
@@ -104,6 +105,16 @@ def test_holding_right_dies_at_the_first_goomba_and_is_recorded_so() -> None:
     assert episode.facts["lives"] == 2.0 and episode.facts["timer"] == 392.0
     assert episode.detail["actions"]["RIGHT"] == episode.steps
     assert episode.detail["place"].startswith("1-1:37:2")
+
+
+def test_a_tick_of_the_timer_lasts_as_many_frames_as_the_settings_say() -> None:
+    world = make(games=1, skip=1, stagnation_steps=0, noops=0)
+    timers = []
+    for _ in range(200):
+        world.step(act(world, "NOOP"))
+        timers.append(int(world.records()["timer"][0]))
+    assert timers[0] - timers[-1] == 10 and timers.count(timers[0] - 5) == 20
+    assert "(20 frames)" in field_docs(MarioOptions)["reward_time"]
 
 
 def test_the_golden_run_clears_1_1() -> None:

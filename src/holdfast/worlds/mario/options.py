@@ -63,7 +63,7 @@ class MarioOptions:
     reward_progress: float = 1.0
     """For each pixel beyond the furthest x of the episode in its area. 0 to 1000."""
     reward_time: float = 0.1
-    """For each tick of the game's timer (24 frames) that is lost; it counts against. 0 to 1000."""
+    """For each tick of the game's timer (20 frames) that is lost; it counts against. 0 to 1000."""
     reward_score: float = 0.0
     """For each 100 points. 0 to 1000."""
     reward_coins: float = 0.0
