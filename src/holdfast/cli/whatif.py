@@ -50,6 +50,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     no_settings(rest)
     from holdfast.errors import ConfigError, StorageError
     from holdfast.guards.whatif import compare
+    from holdfast.refuse import refuse_names, refuse_probe
     from holdfast.run import RunDirectory, load_stages
     from holdfast.store.journal import read_lines
     from holdfast.view.plots_whatif import draw_whatif
@@ -69,6 +70,14 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     stages = held_stages(directory, old)
     same = old.guards.tails.enabled and new.guards.tails.stages == old.guards.tails.stages
     others = stages if same else load_stages(new)
+    refuse_names(new)
+    refuse_probe(new)
+    blind = [guard.name for guard in guards_of(new, others) if guard.reads_starts]
+    if blind and not any("starts/begun" in line for line in lines):
+        raise ConfigError(
+            f"guards.{blind[0]} reads which episodes began and ended, and {directory.name} has not recorded it, because "
+            "no guard of the run asked: what it would have decided is not known. Only a run that has it can be replayed."
+        )
     own, _ = decide(old, lines, ended, stages)
     names = {guard.name for guard in guards_of(old, stages) + guards_of(new, others)}
     unlike = compare(journal, own, names)
