@@ -267,7 +267,7 @@ def load_stages(config: Config, held: bool = False) -> list[TailStage]:
     stages, phases = [], make_plan(config, 1).phases
     for spec in specs:
         if held and not Path(spec.path).exists():
-            starts = [Start(id=spec.label)]  # its place is taken by the checkpoint's
+            starts = [Start(id=spec.label, type=UNTYPED)]  # its place is taken by the checkpoint's
         else:
             typed = "" if spec.type == UNTYPED else spec.type
             starts = read_starts(spec.path, type=typed, label=spec.label)

@@ -317,10 +317,23 @@ def test_whatif_refuses_what_is_no_guard_and_says_what_is(call: Any) -> None:
         (("--set", "learner.lr=1"), "guards.NAME.SETTING=VALUE"),
         (("--set", "guards.gate.freze=1"), "freeze"),
         (("--set", "guards.gate.freeze=5"), "Nothing differs"),
+        (("--set", "guards.density.value=nope"), "'nope' is no value of this world"),
+        (("--set", "guards.gate.early_death_signal=probe/ed10"), "'ed10', which is not measured"),
     ):
         code, _, said = call("whatif", "r", *words)
         assert code == 2
         assert text in said
+
+
+def test_whatif_says_nothing_of_a_guard_whose_signals_were_not_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"games": 2, "fish": 2, "learner.steps": 8, "learner.minibatch": 16, "updates": 2}
+    more = {"run.name": "r", "probe.every": 0, "probe.episodes": 1, "tensorboard": False}
+    train(resolve("shoal", list({**small, **more}.items())), tmp_path, say=lambda _: None)
+    words = f"whatif r --set guards.progress.enabled=true --no-plot --runs-dir {tmp_path}"
+    assert main(words.split()) == 2
+    assert "guards.progress reads which episodes began" in capsys.readouterr().err
 
 
 def test_whatif_shows_a_table_to_people(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import holdfast
+from holdfast.cli import main
 from holdfast.config import resolve
 from holdfast.errors import AssetError, ConfigError
 from holdfast.guards import GuardsConfig, make_guards
@@ -53,13 +54,18 @@ def test_only_shoal_has_files_of_starts(tmp_path: Path) -> None:
         load_stages(resolve("pursuit", settings))
 
 
-def test_a_run_goes_on_without_its_file_and_from_another_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("told", "kind"), [("|type=ne", "ne"), ("", "tail")])
+def test_a_run_goes_on_and_is_replayed_without_its_file_and_from_another_folder(
+    told: str,
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     starts = [velocity_start([1.0, 2.0], id=f"s{k}", seed=k) for k in range(8)]
     path = write_starts(tmp_path / "a.json", starts)
-    tails = {"guards__tails__enabled": True, "guards__tails__stages": "9:a.json|type=ne"}
+    tails = {"guards__tails__enabled": True, "guards__tails__stages": f"9:a.json{told}"}
     holdfast.train(
         "shoal", run="r", runs_dir="runs", updates=2, say=lambda _: None, **SMALL, **tails
     )
@@ -70,8 +76,12 @@ def test_a_run_goes_on_without_its_file_and_from_another_folder(
     resume("r", tmp_path / "runs", [("updates", 5)], say=lambda _: None)
     lines = [json.loads(x) for x in (tmp_path / "runs/r/episodes.jsonl").read_text().splitlines()]
     late = [line["start"] for line in lines if line["update"] >= 4 and line["start"]["id"]]
-    assert late and {start["type"] for start in late} == {"ne"}
+    assert late and {start["type"] for start in late} == {kind}
     assert {start["id"] for start in late} <= {start.id for start in starts}
+    capsys.readouterr()
+    words = "whatif r --set guards.tails.share=0.5 --no-plot --json --runs-dir ../runs"
+    assert main(words.split()) == 0
+    assert json.loads(capsys.readouterr().out)["not_reproduced"] == 0
 
 
 @pytest.mark.parametrize(

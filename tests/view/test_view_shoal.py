@@ -89,6 +89,17 @@ def test_ten_tail_stages_stand_in_their_order(tmp_path: Path) -> None:
     assert stages == ["stage 1", "stage 2", "stage 10"]
 
 
+@pytest.mark.parametrize(("overrides", "panels"), [(3, 2), (0, None)])
+def test_a_run_that_only_mines_shows_what_became_of_its_starts(
+    overrides: int, panels: int | None, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "tiny")
+    tails = {"guard/tails/capacity": 0, "guard/tails/overrides": overrides}
+    write_lines(run / "metrics.jsonl", [line(u, **tails) for u in range(1, 5)])
+    figure = plots_tails.tail_queue(RunFiles(run))
+    assert (figure and len(figure.axes)) == panels
+
+
 def test_warning_spans_are_the_stretches_that_are_active() -> None:
     assert plots_tails.spans([0, 1, 1, 0, 1]) == [(1, 2), (4, 4)]
     assert plots_tails.spans([]) == []

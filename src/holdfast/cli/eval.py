@@ -20,7 +20,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--episodes", type=int, default=None, help="episodes (default: as the run's probe)"
     )
     parser.add_argument(
-        "--seed", type=int, default=None, help="seed from which the episodes' seeds follow"
+        "--seed",
+        type=int,
+        default=None,
+        help="seed from which the episodes' seeds follow (default: probe.seed of the run, so with fresh seeds those of "
+        "its first probe, whatever the checkpoint)",
     )
     parser.add_argument("--update", type=int, default=None, help="checkpoint (default: the best)")
     parser.add_argument(

@@ -40,7 +40,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     mine.add_argument(
         "--below", type=float, default=0.95, help="survival of a bad episode (default 0.95)"
     )
-    mine.add_argument("--count", type=int, default=0, help="most starts, the worst first (0: all)")
+    text = f"mine: most starts, the worst first (0: all); draw: how many (0: {DRAWN})"
+    mine.add_argument("--count", type=int, default=0, help=text)
     mine.add_argument(
         "--type", default="", help="type of the starts (default: the sector, or tail)"
     )

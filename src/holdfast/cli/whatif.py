@@ -15,7 +15,9 @@ from holdfast.cli.settings import no_settings
 if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.guards.guard import Guard
+    from holdfast.guards.stages import TailStage
     from holdfast.guards.whatif import Difference, Made, Replayed
+    from holdfast.run import RunDirectory
 
 SHOWN = 60
 """Rows of the table without --all."""
@@ -48,7 +50,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     no_settings(rest)
     from holdfast.errors import ConfigError, StorageError
     from holdfast.guards.whatif import compare
-    from holdfast.run import RunDirectory
+    from holdfast.refuse import refuse_names, refuse_probe
+    from holdfast.run import RunDirectory, load_stages
     from holdfast.store.journal import read_lines
     from holdfast.view.plots_whatif import draw_whatif
 
@@ -64,10 +67,21 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     old = directory.config()
     new, changed = changed_config(old, args.changes)
     ended = directory.state() == "finished"
-    own, _ = decide(old, lines, ended)
-    names = {guard.name for guard in guards_of(old)} | {guard.name for guard in guards_of(new)}
+    stages = held_stages(directory, old)
+    same = old.guards.tails.enabled and new.guards.tails.stages == old.guards.tails.stages
+    others = stages if same else load_stages(new)
+    refuse_names(new)
+    refuse_probe(new)
+    blind = [guard.name for guard in guards_of(new, others) if guard.reads_starts]
+    if blind and not any("starts/begun" in line for line in lines):
+        raise ConfigError(
+            f"guards.{blind[0]} reads which episodes began and ended, and {directory.name} has not recorded it, because "
+            "no guard of the run asked: what it would have decided is not known. Only a run that has it can be replayed."
+        )
+    own, _ = decide(old, lines, ended, stages)
+    names = {guard.name for guard in guards_of(old, stages) + guards_of(new, others)}
     unlike = compare(journal, own, names)
-    after, series = decide(new, lines, ended)
+    after, series = decide(new, lines, ended, others)
     # Where the recorded run is not its own rules' doing (it was resumed under others), both sides are replayed.
     found = compare(own if unlike else journal, after, names)
     record: dict[str, Any] = {
@@ -112,12 +126,29 @@ def changed_config(config: Config, changes: Sequence[str]) -> tuple[Config, list
     return made, lines
 
 
-def guards_of(config: Config) -> list[Guard]:
-    """Return fresh guards of a config with their tail stages."""
-    from holdfast.guards import make_guards
+def held_stages(directory: RunDirectory, config: Config) -> list[TailStage]:
+    """Return the tail stages of a run with the starts that its checkpoints hold: its files may be gone or changed."""
+    from dataclasses import replace
+
+    from holdfast.records import unpack_starts
     from holdfast.run import load_stages
 
-    return make_guards(config.guards, load_stages(config), config.world.options)
+    checkpoints = directory.checkpoints(config)
+    if not config.guards.tails.enabled or not checkpoints.all():
+        return load_stages(config)
+    book = checkpoints.find(None).load()["guard.tails"]
+    held = zip(book["stages"], unpack_starts(bytes(book["starts"])), strict=False)
+    return [
+        replace(stage, type=str(own["type"]), starts=tuple(starts))
+        for stage, (own, starts) in zip(load_stages(config, held=True), held, strict=False)
+    ]
+
+
+def guards_of(config: Config, stages: Sequence[TailStage]) -> list[Guard]:
+    """Return fresh guards of a config with their tail stages."""
+    from holdfast.guards import make_guards
+
+    return make_guards(config.guards, stages, config.world.options)
 
 
 def first_values(config: Config) -> dict[str, float]:
@@ -137,12 +168,12 @@ def first_values(config: Config) -> dict[str, float]:
 
 
 def decide(
-    config: Config, lines: Sequence[dict[str, Any]], ended: bool
+    config: Config, lines: Sequence[dict[str, Any]], ended: bool, stages: Sequence[TailStage] = ()
 ) -> tuple[list[Replayed], dict[str, list[Any]]]:
     """Return the decisions of a config's guards on recorded lines, and their statuses update by update."""
     from holdfast.guards.whatif import Watched, replay
 
-    watched = [Watched(guard) for guard in guards_of(config)]
+    watched = [Watched(guard) for guard in guards_of(config, stages)]
     found = replay(lines, watched, first_values(config))
     if ended:
         last = lines[-1]
@@ -162,7 +193,7 @@ def show(record: dict[str, Any], found: Sequence[Difference], most: int | None) 
     if record["not_reproduced"]:
         print(
             f"note     {record['not_reproduced']} recorded decisions do not follow from the stored settings (the "
-            "run was resumed under others, or its files of starts changed); both sides below are replayed"
+            "run was resumed under others); both sides below are replayed"
         )
     if not found:
         print(f"no decision would have differed in {record['updates']} updates")

@@ -201,11 +201,21 @@ def _gate_events(axes: Axes, events: list[dict[str, Any]]) -> None:
 
 def tail_queue(run: RunFiles) -> Figure | None:
     """How many tail starts remain, when that was warned of, and what became of the starts."""
-    if not run.has("guard/tails/remaining_ratio") or not np.nanmax(
-        run.column("guard/tails/capacity")
-    ):
+    if not run.has("guard/tails/remaining_ratio"):
         return None
-    figure, (top, middle, bottom) = canvas(WIDE, 6.6, 3, 1)
+    staged = np.nanmax(run.column("guard/tails/capacity")) > 0
+    if not staged and not np.nansum(run.column("guard/tails/overrides")):
+        return None
+    # A run that only mines has no stock that could run out.
+    figure, axes = canvas(WIDE, 6.6 if staged else 4.6, 3 if staged else 2, 1)
+    if staged:
+        _remaining(axes[0], run)
+    _begun(axes[-2], run)
+    _became(axes[-1], run)
+    return figure
+
+
+def _remaining(top: Axes, run: RunFiles) -> None:
     update = run.column("update")
     prefix, suffix = "guard/tails/stage_", "_remaining_ratio"
     names = sorted(
@@ -243,6 +253,10 @@ def tail_queue(run: RunFiles) -> Figure | None:
     top.set_title("Tail starts", pad=30)
     legend_above(top, 9)
     by_update(top, run, label=False)
+
+
+def _begun(middle: Axes, run: RunFiles) -> None:
+    update = run.column("update")
     base = run.column("guard/tails/overrides")
     fresh = run.column("guard/tails/episodes") - base
     middle.bar(update, base, 0.8, color=SKY, label="from a start")
@@ -252,6 +266,10 @@ def tail_queue(run: RunFiles) -> Figure | None:
     middle.set_title("Episodes that began", pad=30)
     legend_above(middle)
     by_update(middle, run, label=False)
+
+
+def _became(bottom: Axes, run: RunFiles) -> None:
+    update = run.column("update")
     for name, color in (("cured", GREEN), ("relapsed", RED)):
         bottom.plot(update, run.column(f"guard/tails/{name}"), color=color, label=name)
     from_zero(bottom)
@@ -260,7 +278,6 @@ def tail_queue(run: RunFiles) -> Figure | None:
     bottom.set_title("What became of the starts", pad=30)
     legend_above(bottom)
     by_update(bottom, run)
-    return figure
 
 
 def start_types(run: RunFiles) -> Figure | None:
