@@ -124,9 +124,12 @@ def test_both_learners_have_the_same_diagonal(name: str) -> None:
         assert found[0][key].dtype == np.float32
 
 
-def test_with_many_samples_the_diagonal_is_that_of_the_gaussian() -> None:
+@pytest.mark.parametrize("log_std", [0.3, 3.0])
+def test_with_many_samples_the_diagonal_is_that_of_the_gaussian(log_std: float) -> None:
     """For a linear head the Fisher information is known: E[x^2] / std^2 of a weight, 2 of log_std."""
     learner = learner_of(FusedLearner, SPECS["linear"])
+    wide = np.full(2, log_std, np.float32)
+    learner.load_parameters({**learner.parameters(), "log_std": wide})
     obs = np.random.default_rng(1).normal(size=(200_000, 6)).astype(np.float32)
     found = fisher(learner, obs, samples=200_000)
     std = np.exp(learner.parameters()["log_std"])

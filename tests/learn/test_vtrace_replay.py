@@ -130,3 +130,8 @@ def test_rollouts_are_cut_only_where_a_sequence_can_begin(
         LearnerConfig(
             kind="vtrace", steps=16, memory=memory, replay=ReplayConfig(enabled=True, **settings)
         )
+
+
+def test_a_memory_smaller_than_one_rollout_is_refused_before_anything_is_played() -> None:
+    with pytest.raises(ConfigError, match=r"replay\.capacity = 8 holds less than one rollout"):
+        learner(ReplayConfig(enabled=True, capacity=8))

@@ -174,7 +174,8 @@ def _sample(
         mean, log_std = head, parameters.get("log_std", np.zeros(0)).astype(np.float64)
         if spec.action == "squashed":
             mean, log_std = np.split(head, 2, 1)
-        actions: Array = mean + np.exp(np.clip(log_std, *LOG_STD)) * rng.standard_normal(mean.shape)
+            log_std = np.clip(log_std, *LOG_STD)
+        actions: Array = mean + np.exp(log_std) * rng.standard_normal(mean.shape)
         return actions
     uniform = rng.random((len(head), len(spec.nvec)), np.float32)
     return pick_discrete(head.astype(np.float32), spec.nvec, uniform)

@@ -134,7 +134,7 @@ class LearnerConfig:
     normalise_advantages: bool = True
     """Shift and scale the advantages of every minibatch (V-trace never does)."""
     normalise_obs: bool = False
-    """Shift and scale observations by running statistics; pictures of bytes are centred instead."""
+    """Shift and scale observations by running statistics; not pictures: those of bytes are centred, others left alone."""
     normalise_rewards: bool = False
     """Divide rewards by the running deviation of the discounted return."""
     net: Literal["auto", "mlp", "sensors", "small", "nature", "impala", "big"] = "auto"
@@ -171,7 +171,7 @@ class LearnerConfig:
     log_std: float = 0.0
     """First log standard deviation of continuous actions."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
-    """Threads of the learner; 0 takes all cores."""
+    """Threads of the learner; 0 takes all cores (`sac` one)."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """Prioritised replay of sequences, for V-trace."""
     sac: SacConfig = field(default_factory=SacConfig)
