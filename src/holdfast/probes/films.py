@@ -21,7 +21,7 @@ import numpy as np
 from holdfast.errors import ConfigError
 from holdfast.learn.roles import Player
 from holdfast.probes.headlines import Headline, headline, outcome
-from holdfast.probes.runner import ProbeSpec, play, played_options
+from holdfast.probes.runner import ProbeSpec, check_fits, play, played_options
 from holdfast.records import F32, Array, Episode
 from holdfast.store.media import Image
 from holdfast.worlds import OURS, make_world
@@ -211,6 +211,7 @@ def film_foreign(spec: ProbeSpec, policy: Player, seed: int) -> Take:
             game.close()
             raise ConfigError(_undrawn(spec.world, f"its render_mode is {mode!r}"))
         # The first picture tells whether what it needs for drawing is installed.
+        check_fits(policy, game.game.action_space)
         game.reset(seed)
         game.render()
     except (gym.error.Error, ImportError) as error:
