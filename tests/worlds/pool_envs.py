@@ -377,6 +377,9 @@ class Shifting(gym.Env):
         return np.ones(self.observation_space.shape, np.float32), 1.0, True, False, {}
 
 
+gym.register("Pool/Walk-v0", entry_point="pool_envs:Walk")
+
+
 class Leaves(Walk):
     """Calls sys.exit in its 25th step."""
 

@@ -195,16 +195,12 @@ def film_foreign(spec: ProbeSpec, policy: Player, seed: int) -> Take:
 
     for variable, setting in HEADLESS.items():
         os.environ.setdefault(variable, setting)
-    from holdfast.worlds.pool_games import Game, GymnasiumGame, make_game
+    from holdfast.worlds.pool_games import make_game
     from holdfast.worlds.pool_options import ForeignOptions
     from holdfast.worlds.pool_patient import PatientGame
 
-    def make() -> Game:
-        if spec.world in gym.registry:
-            return GymnasiumGame(gym.make(spec.world, render_mode="rgb_array"))
-        return make_game(spec.world)()
-
     try:
+        make = make_game(spec.world, render_mode="rgb_array")
         game = PatientGame(spec.world, spec.options or ForeignOptions(), make)
         mode = getattr(game.env, "render_mode", None)
         if mode != "rgb_array":
