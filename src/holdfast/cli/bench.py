@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     settings = overrides(rest)
-    at_least(args, repeats=1, seconds=0, minibatch=1)
+    at_least(args, repeats=1, seconds=0.001, minibatch=1)
     report = bench_world(args, settings) if args.what == "world" else bench_learner(args, settings)
     if args.json:
         answer(report)
