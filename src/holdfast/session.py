@@ -25,6 +25,7 @@ from holdfast.config import Config, to_toml
 from holdfast.errors import EnvironmentFault, GuardStop, HoldfastError, StorageError
 from holdfast.ladder import EVENT, Rung, climb_down, out_of_memory, refitted, same_size
 from holdfast.learn.learner import Learner
+from holdfast.learn.spec import check_same
 from holdfast.lookout import Lookout
 from holdfast.loop import Loop, make_plan
 from holdfast.pace import Pace, Say, Show
@@ -281,6 +282,9 @@ class Session:
     def _restore(self, loop: Loop, checkpoint: Checkpoint) -> bool:
         """Put the loop where the checkpoint was; True if the world has another size now and begins anew."""
         state = checkpoint.load()
+        for name, part in loop.team.parts.items():
+            if isinstance(part, Learner) and name in state:
+                check_same(state[name]["spec"], part.spec, self.config.world.name)
         loop.enter(loop.plan.phase(max(1, int(state["progress"]["update"]))), restoring=True)
         resized = not same_size(state["collector"], loop.collector.state_dict())
         loop.restore(refitted(state, loop.registry.state_dict()) if resized else state)

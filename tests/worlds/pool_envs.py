@@ -364,6 +364,22 @@ class SleepsInRender(RaisesInRender):
         time.sleep(1000)
 
 
+class Shifting(gym.Env):
+    """Its spaces are changed between two sessions of a run."""
+
+    observation_space = gym.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(self.observation_space.shape, np.float32), {}
+
+    def step(self, action):
+        return np.ones(self.observation_space.shape, np.float32), 1.0, True, False, {}
+
+
+gym.register("Pool/Walk-v0", entry_point="pool_envs:Walk")
+
+
 class Leaves(Walk):
     """Calls sys.exit in its 25th step."""
 

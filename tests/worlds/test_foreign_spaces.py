@@ -15,7 +15,7 @@ import holdfast
 from holdfast.checkup import examine
 from holdfast.cli import main
 from holdfast.config import resolve
-from holdfast.errors import ConfigError, EnvironmentFault, GuardStop
+from holdfast.errors import ConfigError, EnvironmentFault, GuardStop, StorageError
 from holdfast.learn.spec import spec_from
 from holdfast.probes.films import film_foreign
 from holdfast.probes.runner import ProbeSpec
@@ -201,6 +201,33 @@ def test_policies_say_what_they_take_and_exported_ones_can_be_loaded(tmp_path: P
     assert main(["ckpt", "export", "r", "--runs-dir", str(tmp_path), "--out", str(out)]) == 0
     rows = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
     np.testing.assert_array_equal(holdfast.load_policy(out).act(rows), policy.act(rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "said"),
+    [
+        (
+            "observation_space",
+            gym.spaces.Box(-1, 1, (5,), np.float32),
+            "obs_size: 4 in the checkpoint, 5 now",
+        ),
+        ("action_space", gym.spaces.Discrete(3), r"nvec: \(2,\) in the checkpoint, \(3,\) now"),
+        (
+            "action_space",
+            gym.spaces.Box(-1, 1, (2,), np.float32),
+            "action: discrete in the checkpoint, gaussian now",
+        ),
+    ],
+)
+def test_a_run_whose_environment_has_changed_does_not_go_on(
+    name: str, space: gym.Space[Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained("Shifting", tmp_path)
+    monkeypatch.setattr(pool_envs.Shifting, name, space)
+    with pytest.raises(StorageError, match=said):
+        resume("r", tmp_path, [("updates", 4)], say=lambda _: None)
+    with pytest.raises(ConfigError, match="The policy"):
+        holdfast.evaluate("r", runs_dir=tmp_path)
 
 
 def test_an_evaluation_takes_no_negative_seed(tmp_path: Path) -> None:

@@ -174,6 +174,14 @@ def test_a_game_that_calls_exit_has_failed_and_does_not_end_the_run(mode: str) -
             world_of(f"pool_envs:{name}", mode=mode).reset(seed=1)
 
 
+@pytest.mark.parametrize("mode", ["serial", "process"])
+def test_an_id_is_known_when_the_module_before_it_is_imported(mode: str) -> None:
+    world, same = (world_of(f"pool_envs:{name}", mode=mode) for name in ("Pool/Walk-v0", "Walk"))
+    np.testing.assert_array_equal(world.reset(seed=3)[0], same.reset(seed=3)[0])
+    world.close()
+    same.close()
+
+
 def test_a_seed_that_cannot_be_begun_from_is_not_tried_again() -> None:
     import pool_envs
 

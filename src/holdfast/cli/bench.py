@@ -31,7 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     settings = overrides(rest)
-    at_least(args, repeats=1, seconds=0, minibatch=2)
+    at_least(args, repeats=1, seconds=0.001, minibatch=2)
     if args.name and args.world and args.name != args.world:
         raise ConfigError(
             f"bench {args.what} got two worlds, '{args.name}' and --world {args.world}. Name one of them."

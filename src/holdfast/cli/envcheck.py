@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.answer import answer
-from holdfast.cli.settings import no_settings
+from holdfast.cli.settings import at_least, no_settings
 from holdfast.errors import ConfigError, nearest
 
 MODES = ("serial", "threads", "process")
@@ -85,8 +85,9 @@ def _checked(args: argparse.Namespace) -> list[str]:
     if not modes:
         raise ConfigError(f"--modes '{args.modes}' names no mode. There are: {', '.join(MODES)}.")
     for name in ("trials", "games", "steps", "timeout"):
-        if getattr(args, name) <= 0:
+        if not getattr(args, name) > 0:
             raise ConfigError(f"--{name} {getattr(args, name)} is not allowed. It takes above 0.")
+    at_least(args, seed=0)
     return modes
 
 

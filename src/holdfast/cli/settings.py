@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from holdfast.errors import ConfigError
@@ -32,10 +33,10 @@ def overrides(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def at_least(args: argparse.Namespace, **least: float) -> None:
-    """Raise if one of these options was given a smaller number."""
+    """Raise if one of these options was given a smaller number, or none at all: NaN or infinity."""
     for name, low in least.items():
         value = getattr(args, name)
-        if value is not None and value < low:
+        if value is not None and not low <= value < math.inf:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag} {value:g} is not allowed. It takes {low:g} or more.")
 

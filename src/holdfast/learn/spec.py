@@ -10,7 +10,8 @@ log deviations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -243,6 +244,33 @@ def _check_sensors(config: LearnerConfig, sensors: tuple[int, ...], truth: int) 
         raise ConfigError(
             f"learner.belief = {config.belief:g} needs a world that tells the opponent's place (x, y); this one tells "
             f"{truth} numbers. Type: --learner.belief 0"
+        )
+
+
+def check_actions(spec: NetSpec, space: gym.Space[Any]) -> None:
+    """Raise if the actions of a policy are not those of an action space."""
+    theirs = _actions(space)
+    if (spec.nvec, spec.low, spec.high) != tuple(
+        theirs.get(k, ()) for k in ("nvec", "low", "high")
+    ):
+        mine = f"choices {spec.nvec}" if spec.nvec else f"numbers from {spec.low} to {spec.high}"
+        raise ConfigError(
+            f"The policy's actions are {mine}, and the environment takes {space}: it is not the one that the policy was "
+            "trained in. Put it back as it was, or train a new policy."
+        )
+
+
+def check_same(saved: Mapping[str, Any], spec: NetSpec, world: str) -> None:
+    """Raise if the spec of a checkpoint is not that of the network which the world now asks for."""
+    before, now = asdict(NetSpec.from_state(dict(saved))), asdict(spec)
+    unlike = [
+        f"{k}: {before[k]} in the checkpoint, {now[k]} now" for k in now if before[k] != now[k]
+    ]
+    if unlike:
+        raise StorageError(
+            f"The run cannot go on: {world} is not as it was when the checkpoint was made.\n  "
+            + "\n  ".join(unlike)
+            + "\nPut it back as it was, or start a new run with 'holdfast train'; --init-from takes over parameters that fit."
         )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from holdfast.errors import ConfigError
 from holdfast.learn.roles import Player
 from holdfast.probes.headlines import Headline, headline, outcome
-from holdfast.probes.runner import ProbeSpec, play, played_options
+from holdfast.probes.runner import ProbeSpec, check_fits, play, played_options
 from holdfast.records import F32, Array, Episode
 from holdfast.store.media import Image
 from holdfast.worlds import OURS, make_world
@@ -198,22 +198,19 @@ def film_foreign(spec: ProbeSpec, policy: Player, seed: int) -> Take:
 
     for variable, setting in HEADLESS.items():
         os.environ.setdefault(variable, setting)
-    from holdfast.worlds.pool_games import Game, GymnasiumGame, make_game
+    from holdfast.worlds.pool_games import make_game
     from holdfast.worlds.pool_options import ForeignOptions
     from holdfast.worlds.pool_patient import PatientGame
 
-    def make() -> Game:
-        if spec.world in gym.registry:
-            return GymnasiumGame(gym.make(spec.world, render_mode="rgb_array"))
-        return make_game(spec.world)()
-
     try:
+        make = make_game(spec.world, render_mode="rgb_array")
         game = PatientGame(spec.world, spec.options or ForeignOptions(), make)
         mode = getattr(game.env, "render_mode", None)
         if mode != "rgb_array":
             game.close()
             raise ConfigError(_undrawn(spec.world, f"its render_mode is {mode!r}"))
         # The first picture tells whether what it needs for drawing is installed.
+        check_fits(policy, game.game.action_space)
         game.reset(seed)
         game.render()
     except (gym.error.Error, ImportError) as error:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from holdfast.errors import ConfigError, nearest
-from holdfast.learn.roles import Player, act, begin
+from holdfast.learn.roles import Player, RolePolicies, act, begin
+from holdfast.learn.spec import check_actions
 from holdfast.probes.headlines import RETURN_OF, RETURNS
 from holdfast.probes.pairs import PREFIX
 from holdfast.probes.rank import Rule
@@ -82,6 +84,7 @@ def run_probe(
     world = make_world(spec.world, options, record=record)
     world.set_clock(env_steps, ticks=False)
     try:
+        check_fits(policy, world.single_action_space)
         episodes = play(
             world,
             policy,
@@ -135,6 +138,14 @@ def run_probe(
         intervals={name: _interval(values, name in shares) for name, values in samples.items()},
         detail=detail,
     )
+
+
+def check_fits(policy: Player, space: gym.Space[Any]) -> None:
+    """Raise if a policy, or one of those that share the roles, acts in another space."""
+    for one in policy.policies.values() if isinstance(policy, RolePolicies) else (policy,):
+        spec = getattr(one, "spec", None)
+        if spec is not None:
+            check_actions(spec, space)
 
 
 def returns_of(roles: Sequence[str], episodes: Sequence[Episode]) -> dict[str, list[float]]:

@@ -186,27 +186,33 @@ def _in_turns(env: Any) -> ConfigError:
     )
 
 
-def make_game(name: str) -> Callable[[], Game]:
-    """Return a function that makes one game of a Gymnasium id or of `module:function`."""
+def make_game(name: str, **given: Any) -> Callable[[], Game]:
+    """Return a function that makes one game of a Gymnasium id, of `module:id`, or of `module:function`.
+
+    A Gymnasium id is made with the keywords `given`; a function makes its environment by itself.
+    """
     if ":" in name and name not in gym.registry:
-        return _from_function(name)
+        return _from_module(name, given)
     if name not in gym.registry:
         raise ConfigError(
             f"'{name}' is neither a world of Holdfast ({', '.join(OURS)}) nor a registered Gymnasium id nor "
             f"'module:function'.{nearest(name, [*OURS, *gym.registry])} "
             "Type for example: holdfast train CartPole-v1"
         )
+    return _from_registry(name, given)
 
+
+def _from_registry(name: str, given: Mapping[str, Any]) -> Callable[[], Game]:
     def make() -> Game:
         try:
-            return GymnasiumGame(gym.make(name))
+            return GymnasiumGame(gym.make(name, **given))
         except gym.error.DependencyNotInstalled as error:
             raise ConfigError(f"{name} needs a package that is not installed: {error}") from None
 
     return make
 
 
-def _from_function(name: str) -> Callable[[], Game]:
+def _from_module(name: str, given: Mapping[str, Any]) -> Callable[[], Game]:
     module_name, _, function_name = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -224,6 +230,8 @@ def _from_function(name: str) -> Callable[[], Game]:
             "imports it, from here or from the installed packages; for example: my_module:make_env"
         ) from None
     function = getattr(module, function_name, None)
+    if not callable(function) and function_name in gym.registry:
+        return _from_registry(function_name, given)
     if not callable(function):
         have = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
         raise ConfigError(
