@@ -112,7 +112,8 @@ def test_the_evader_trains_longer_among_obstacles() -> None:
     guard = Protocol(ProtocolConfig(phase_steps=100, evader_factor=2.0))
     guard.role = "evader"
     assert guard._length({"world/n_obstacles": 3.0}) == 200
-    assert guard._length({"world/n_obstacles": 0.0}) == 100
+    assert guard._length({"world/n_obstacles": 0.0, "world/n_obstacles_max": -1.0}) == 100
+    assert guard._length({"world/n_obstacles": 0.0, "world/n_obstacles_max": 2.0}) == 200
 
 
 def test_micro_phases_change_every_update_in_the_pattern_of_the_ratio() -> None:

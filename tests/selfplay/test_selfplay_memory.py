@@ -187,6 +187,12 @@ def test_a_frozen_policy_that_cannot_play_here_is_refused() -> None:
     wide = holdfast.make("pursuit", games=1, n_obstacle_obs=2)
     with pytest.raises(ConfigError, match=r"reads 18 numbers.*have 14"):
         Cast(config, made, Streams(0), {}, {"evader": state(0, wide)})
+    turns = holdfast.make("pursuit", games=1, fixed_speed=True)
+    with pytest.raises(ConfigError, match=r"with 1 numbers.*have 2 numbers.*fixed_speed"):
+        Cast(config, made, Streams(0), {}, {"evader": state(0, turns)})
+    picks = NetSpec(14, "discrete", nvec=(35,))
+    with pytest.raises(ConfigError, match=r"with 35 choices.*have 2 numbers"):
+        Cast(config, made, Streams(0), {}, {"evader": {"spec": picks.state()}})
     spec = NetSpec(14, "gaussian", action_size=2, stack=4)
     with pytest.raises(ConfigError, match="stacks of 4 frames"):
         Cast(config, made, Streams(0), {}, {"evader": {"spec": spec.state()}})

@@ -75,8 +75,10 @@ class CollapseGuard(Guard):
         return [self._keep(signals)]
 
     def step(self, signals: Signals) -> list[Decision]:
+        # A warm start that the protocol begins now comes after the evaluation.
+        scripted = int(number(signals, "update") or 0) <= self.scripted_until
         self._watch_scripts(signals)
-        found = self._collapsed(signals)
+        found = self._collapsed(signals, scripted)
         if found is None:
             self.told = False
             update = int(number(signals, "update") or 0)
@@ -121,7 +123,7 @@ class CollapseGuard(Guard):
         score = self.config.rate_below if rate is None else rate
         return Decision("keep_pair", cause, name=f"u{update}", value={"score": score})
 
-    def _collapsed(self, signals: Signals) -> tuple[Cause, str, bool] | None:
+    def _collapsed(self, signals: Signals, scripted: bool) -> tuple[Cause, str, bool] | None:
         """Return the cause, the side, and whether the best pair rather than a recent one is wanted."""
         config = self.config
         for role in ROLES:
@@ -132,7 +134,6 @@ class CollapseGuard(Guard):
                     name = f"train/{role}/entropy_mean"
                     return Cause(name, entropy, config.min_entropy), role, False
         rate = number(signals, "probe/capture_rate")
-        scripted = int(number(signals, "update") or 0) <= self.scripted_until
         if rate is not None and config.rate_below and not scripted:
             for role, own in zip(ROLES, (rate, 1.0 - rate), strict=True):
                 self.losing[role] = self.losing[role] + 1 if own < config.rate_below else 0

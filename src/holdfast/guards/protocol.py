@@ -152,7 +152,9 @@ class Protocol(Guard):
     def _length(self, signals: Signals) -> int:
         config, i = self.config, self.phase - 1
         steps = config.warmup[i] if i < len(config.warmup) else config.phase_steps
-        if self.role == EVADER and (number(signals, "world/n_obstacles") or 0) > 0:
+        # Their number may be drawn from a range instead.
+        names = ("world/n_obstacles", "world/n_obstacles_max")
+        if self.role == EVADER and any((number(signals, name) or 0) > 0 for name in names):
             steps = int(steps * config.evader_factor)
         return steps
 
