@@ -103,7 +103,7 @@ def _measure(loop: Loop, seconds: float) -> Estimate:
         if rounds and now - began >= seconds:
             break
     slots = size // short
-    total = sum(p.learner.steps * (p.last - p.first + 1) for p in loop.plan.phases) * slots
+    total = _steps_of(loop, slots / loop.world.num_envs)
     saved = state_bytes(loop.registry.state_dict())
     for learner in loop.team.learners.values():
         if learner.replay is not None:  # it grows until it is full
@@ -124,6 +124,30 @@ def _measure(loop: Loop, seconds: float) -> Estimate:
         updates=loop.total,
         env_steps=total,
     )
+
+
+def _steps_of(loop: Loop, share: float) -> int:
+    """Return the env steps of the whole run, of which learners play `share`; phases may have other games."""
+    slots_of = Sizes(loop.config.world.name, (loop.phase.options, loop.world.num_envs))
+    rows = [(p.learner.steps * (p.last - p.first + 1), p.options) for p in loop.plan.phases]
+    return round(share * sum(steps * slots_of(options) for steps, options in rows))
+
+
+class Sizes:
+    """How many slots a world of some options has."""
+
+    def __init__(self, name: str, *known: tuple[Any, int]) -> None:
+        self._name, self._known = name, list(known)
+
+    def __call__(self, options: Any) -> int:
+        """Return it; a world of one game is made to see, once for all equal options."""
+        known = next((slots for known, slots in self._known if known == options), None)
+        if known is not None:
+            return known
+        one = make_world(self._name, replace(options, games=1))
+        with contextlib.closing(one):
+            self._known.append((options, one.slots_per_game * int(options.games)))
+        return self._known[-1][1]
 
 
 def _step_s(loop: Loop, seconds: float) -> float:
@@ -209,17 +233,7 @@ def hours(seconds: float) -> str:
 
 def plan_rows(config: Config) -> list[dict[str, Any]]:
     """Return the phases of a run in order: updates, env steps, and the settings that each one changes."""
-    sizes: list[tuple[Any, int]] = []
-
-    def slots_of(options: Any) -> int:
-        known = next((slots for known, slots in sizes if known == options), None)
-        if known is not None:
-            return known
-        one = make_world(config.world.name, replace(options, games=1))
-        with contextlib.closing(one):
-            sizes.append((options, one.slots_per_game * int(options.games)))
-        return sizes[-1][1]
-
+    slots_of = Sizes(config.world.name)
     rows, after = [], 0
     for phase in make_plan(config, slots_of(config.world.options)).phases:
         updates = phase.last - phase.first + 1

@@ -33,6 +33,8 @@ def probe(loop: Loop) -> None:
     recorder.report(report)
     if "cut" in report.detail:
         recorder.warn(report.detail["cut"])
+    if "unplayed" in report.detail and progress.probes == 1:
+        recorder.warn(report.detail["unplayed"])
     if loop.config.selfplay.enabled:
         note_evaluation(loop, report)
     write_worst(report, recorder.directory)

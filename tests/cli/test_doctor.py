@@ -150,6 +150,11 @@ def test_the_plan_counts_the_steps_of_every_phase() -> None:
     assert [row["changes"] for row in rows] == [{"world.fish": "3"}, {"world.fish": "5"}]
 
 
+def test_the_estimate_counts_them_too(tmp_path: Path) -> None:
+    config = resolve("shoal", [("plan.curriculum", "3:2,5:4"), ("games", "2")])
+    assert estimate(config, tmp_path, seconds=0.1).env_steps == 2 * 64 * 6 + 4 * 64 * 10
+
+
 def call(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "holdfast", *words],

@@ -106,6 +106,16 @@ def test_injections_end_with_the_budget() -> None:
     assert sum(bool(run.step()) for _ in range(20)) == 2
 
 
+@pytest.mark.parametrize(("share", "needed"), [(0.25, 4), (0.375, 3), (0.75, 2)])
+def test_injections_reach_every_game_in_turn(share: float, needed: int) -> None:
+    run = machine(stall_updates=1, inject_steps=1, inject_share=share, cooldown_updates=0)
+    played: list[set[int]] = []
+    for _ in range(2 * needed):
+        played += [set(d.slots) for d in run.decisions(0.0, 40.0) if d.slots]
+    assert all(len(slots) == round(share * GAMES) for slots in played)
+    assert set.union(*played[:needed]) == set(range(GAMES))
+
+
 def test_a_rising_best_is_never_a_plateau() -> None:
     run = machine(stall_updates=0, plateau_updates=4, plateau_gain=16)
     assert [run.step(5, 100 + 5 * k) for k in range(30)] == [[]] * 30

@@ -71,8 +71,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         answer(record)
         return 0
     print(f"{args.run}, update {report.update}, {len(report.seeds)} episodes", file=sys.stderr)
-    if "cut" in report.detail:
-        print(report.detail["cut"], file=sys.stderr)
+    for about in ("cut", "unplayed"):
+        if about in report.detail:
+            print(report.detail[about], file=sys.stderr)
     for name, value in report.metrics.items():
         interval = report.intervals.get(name)
         spread = f"   [{interval[0]:.4f}, {interval[1]:.4f}]" if interval else ""

@@ -68,7 +68,7 @@ class BootstrapConfig:
     inject_steps: Annotated[int, Meta(ge=1, le=100_000)] = 256
     """Steps of an injection without a script."""
     inject_share: Annotated[float, Meta(gt=0, le=1)] = 0.5
-    """Share of the games that an injection plays; each injection plays others."""
+    """Share of the games that an injection plays; each injection goes one game further, so that all get their turn."""
     cooldown_updates: Annotated[int, Meta(ge=0)] = 20
     """Updates after an injection in which nothing is counted."""
     max_injections: Annotated[int, Meta(ge=0)] = 0
@@ -259,11 +259,10 @@ class BootstrapGuard(Guard):
         )
 
     def _choose(self, signals: Signals, share: float) -> tuple[int, ...]:
-        """Return the slots of a share of the games, evenly spaced, others than those of the last injection."""
+        """Return the slots of a share of the games, evenly spaced; each injection goes one game further."""
         games, each = _games(signals), _slots_per_game(signals)
         count = min(max(round(share * games), 1), games)
-        shift = self.injections % max(games // max(count, 1), 1)
-        chosen = sorted({(shift + k * games // count) % games for k in range(count)})
+        chosen = sorted({(self.injections + k * games // count) % games for k in range(count)})
         return tuple(game * each + slot for game in chosen for slot in range(each))
 
     def _boost(self, signals: Signals) -> list[Decision]:

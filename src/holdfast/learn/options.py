@@ -276,8 +276,8 @@ def sequence_steps(replay: ReplayConfig, steps: int, memory: bool) -> int:
 def check_capacity(config: LearnerConfig, slots: int) -> None:
     """Raise if the memory of older rollouts would not hold one of `slots` slots."""
     replay, steps = config.replay, config.steps
-    if replay.enabled and replay.capacity // steps < slots:
+    if replay.enabled and replay.capacity < slots * steps:
         raise ConfigError(
-            f"replay.capacity = {replay.capacity} holds fewer than one rollout of {slots} slots x {steps} steps. "
-            f"Allowed: {slots * steps} or more."
+            f"learner.replay.capacity = {replay.capacity} holds less than one rollout of {slots} slots x {steps} steps. "
+            f"Allowed: {slots * steps} or more, for example: --learner.replay.capacity {10 * slots * steps}"
         )

@@ -18,12 +18,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from holdfast.errors import ConfigError
 from holdfast.learn.belief import SQUARE, belief_loss, with_root
 from holdfast.learn.carry import mark_begun
 from holdfast.learn.learner import Index
 from holdfast.learn.net_learner import NetLearner
-from holdfast.learn.options import LearnerConfig
+from holdfast.learn.options import LearnerConfig, check_capacity
 from holdfast.learn.pixels import Longs
 from holdfast.learn.replay import Replay
 from holdfast.learn.spec import NetSpec
@@ -75,12 +74,7 @@ class VTraceLearner(NetLearner):
         slots: int,
         name: str = "policy",
     ) -> None:
-        if config.replay.enabled and config.replay.capacity < slots * config.steps:
-            raise ConfigError(
-                f"learner.replay.capacity = {config.replay.capacity} holds less than one rollout of {slots} slots x "
-                f"learner.steps = {config.steps}. Allowed: {slots * config.steps} or more, for example: "
-                f"--learner.replay.capacity {10 * slots * config.steps}"
-            )
+        check_capacity(config, slots)
         super().__init__(spec, config, streams, slots, name)
         if config.replay.enabled:
             self.replay = Replay(config.replay, streams, f"{name}/replay")

@@ -104,6 +104,15 @@ def measure(episodes: Sequence[Episode], options: MarioOptions, seeds: Sequence[
         "actions": action_shares(episodes),
         "rewards": reward_parts(episodes),
     }
+    unplayed = [
+        name for name in map(stage_name, parse_stages(options.stages)) if name not in stages
+    ]
+    if unplayed:
+        most = len(stages) + len(unplayed)
+        detail["unplayed"] = (
+            f"{len(episodes)} evaluated episodes are too few for all stages: nothing is known of {', '.join(unplayed)}. "
+            f"Take {most} or more: --probe.episodes {most} for a run, --episodes {most} for holdfast eval."
+        )
     return Measures(metrics, samples, detail, shares=("clear_rate", "death_rate"))
 
 

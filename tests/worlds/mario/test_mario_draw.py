@@ -148,6 +148,17 @@ def test_the_probe_plays_every_stage_equally_often(schedule: str) -> None:
         probe.prepare(options, "plane")
 
 
+def test_stages_that_too_few_episodes_leave_out_are_said_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    holdfast.train(
+        "mario", runs_dir=tmp_path, run="few", say=said.append, run__updates=2, run__tensorboard=False,
+        world__games=3, world__stages="1-1..1-3", world__max_steps=6, learner__steps=8, learner__hidden=(8,),
+        probe__every=1, probe__episodes=2,
+    )  # fmt: skip
+    about = [text for text in said if "too few for all stages" in text]
+    assert len(about) == 1 and "nothing is known of 1-3. Take 3 or more" in about[0]
+
+
 def test_a_film_can_begin_at_any_stage() -> None:
     start = stage_start(OPTIONS, "4-1", seed=2)
     film = draw.film_episode(OPTIONS, start, Runner().act, max_steps=5)
