@@ -15,6 +15,7 @@ from holdfast.config import (
     with_changes,
 )
 from holdfast.errors import ConfigError
+from holdfast.refuse import refuse_unfit
 
 
 def test_a_key_without_a_section_finds_its_place() -> None:
@@ -130,3 +131,13 @@ def test_resume_may_change_the_length_and_nothing_that_would_change_the_past() -
     assert differences(config, longer) == ["run.updates: 100 -> 500"]
     with pytest.raises(ConfigError, match=r"learner\.lr: .* -> 0\.5"):
         with_changes(config, [("lr", "0.5")])
+
+
+def test_soft_actor_critic_has_settings_of_its_own_in_foreign_environments() -> None:
+    config = resolve("Pendulum-v1", [("learner", "sac"), ("lr", "5e-4")])
+    learner = config.learner
+    assert (learner.normalise_obs, learner.sac.auto_entropy, learner.steps) == (False, True, 16)
+    assert (learner.lr, config.world.options.games) == (5e-4, 4)
+    refuse_unfit(config, Path("runs"))
+    assert resolve("Pendulum-v1").learner.normalise_obs
+    assert resolve("pursuit", [("learner", "sac")]).world.options.games == 128

@@ -196,20 +196,28 @@ def resolve(target: str, overrides: Sequence[tuple[str, Any]] = ()) -> Config:
         tables = anchored(check_tables(read_toml(Path(target)), target), Path(target).parent)
     name = world_name(tables, target)
     check_name(name)
-    merged = merge(preset(name), tables)
-    if "updates" in tables.get("run", {}) and "env_steps" not in tables["run"]:
-        merged["run"].pop("env_steps", None)
-    options = options_type(name)
-    for key, value in overrides:
-        set_length(merged, key)
-        place(merged, key, value, options)
-    anchored(merged, Path.cwd())
+    merged = layered(preset(name), tables, overrides, options_type(name))
+    if (kind := merged.get("learner", {}).get("kind")) == "sac":
+        merged = layered(preset(name, kind), tables, overrides, options_type(name))
     typed = {key.removeprefix("run.").replace("-", "_") for key, _ in overrides}
     if not LENGTHS & typed and (
         "plan.curriculum" in typed or not LENGTHS & set(tables.get("run", {}))
     ):
         length_of_phases(merged)
     return from_tables(merged)
+
+
+def layered(
+    base: Tables, tables: Tables, overrides: Sequence[tuple[str, Any]], options: type
+) -> Tables:
+    """Return a preset with the tables of a file and overrides laid over it."""
+    merged = merge(base, tables)
+    if "updates" in tables.get("run", {}) and "env_steps" not in tables["run"]:
+        merged["run"].pop("env_steps", None)
+    for key, value in overrides:
+        set_length(merged, key)
+        place(merged, key, value, options)
+    return anchored(merged, Path.cwd())
 
 
 def check_tables(tables: Tables, source: str) -> Tables:

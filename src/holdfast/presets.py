@@ -73,10 +73,28 @@ FOREIGN: dict[str, Any] = {
     "probe": {"every": 50, "episodes": 20},
 }
 
+# Soft actor-critic makes a gradient step for every step: few games, short rollouts, and a weight of the entropy that it learns.
+FOREIGN_SAC: dict[str, Any] = {
+    "run": {"env_steps": 50_000},
+    "world": {"games": 4},
+    "learner": {
+        "steps": 16,
+        "hidden": (64, 64),
+        "activation": "relu",
+        "lr": 1e-3,
+        "lr_schedule": "constant",
+        "max_grad_norm": 0.0,
+        "entropy": 0.2,
+        "sac": {"auto_entropy": True},
+    },
+    "probe": {"every": 50, "episodes": 20},
+}
 
-def preset(world: str) -> dict[str, Any]:
-    """Return the tables that lie under the user's settings for this world."""
-    chosen = {"shoal": SHOAL, "pursuit": PURSUIT, "mario": MARIO}.get(world, FOREIGN)
+
+def preset(world: str, kind: str = "auto") -> dict[str, Any]:
+    """Return the tables that lie under the user's settings for this world and kind of learner."""
+    foreign = FOREIGN_SAC if kind == "sac" else FOREIGN
+    chosen = {"shoal": SHOAL, "pursuit": PURSUIT, "mario": MARIO}.get(world, foreign)
     tables: dict[str, Any] = deepcopy(chosen)
     tables.setdefault("world", {})["name"] = world
     return tables
