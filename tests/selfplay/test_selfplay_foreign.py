@@ -12,7 +12,9 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 import holdfast
+from holdfast.config import resolve
 from holdfast.learn.roles import RolePolicies
+from holdfast.run import RunDirectory, build
 from holdfast.view.files import RunFiles
 from holdfast.view.plots import make_plots
 
@@ -59,6 +61,14 @@ class Line(ParallelEnv):
         return self._rows(), rewards, no, dict.fromkeys(agents, over), {a: {} for a in agents}
 
 
+class Three(Line):
+    possible_agents: ClassVar[list[str]] = ["prey", "hunter", "judge"]
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        return {a: np.zeros(3, np.float32) for a in self.agents}, {}
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("foreign")
@@ -81,6 +91,29 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     name = "test_selfplay_foreign:Line"
     holdfast.train(name, runs_dir=folder, run="line", seed=1, say=lambda _: None, **settings)
     return folder / "line"
+
+
+@pytest.mark.parametrize(
+    ("name", "games", "said"),
+    [("Line", 2, "--games 4"), ("Three", 8, "3 of 3 agents learn"), ("Line", 8, "")],
+)
+def test_past_opponents_that_would_never_play_are_said(
+    name: str, games: int, said: str, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    config = resolve(
+        f"test_selfplay_foreign:{name}",
+        [
+            ("selfplay.enabled", True),
+            ("selfplay.history", 0.3),
+            ("games", games),
+            ("mode", "serial"),
+        ],
+    )
+    loop = build(config, RunDirectory(tmp_path), lambda line: None, told.append)
+    loop.recorder.close()
+    loop.world.close()
+    assert [said in text for text in told] == ([True] if said else [])
 
 
 def test_each_agent_has_its_own_return_and_both_learn(run: Path) -> None:

@@ -121,6 +121,19 @@ class Cast:
             if pool.members:
                 self._draw(role, np.arange(len(past[role])))
 
+    def idle_history(self) -> str:
+        """Return why past opponents would get no game of their own although `history` asks for some; mostly nothing."""
+        share = self.config.history
+        if not self.config.enabled or not share or any(map(len, self._parts.values())):
+            return ""
+        if not self.pools:
+            who = f"here {len(self._learning)} of {len(self.roles)} agents learn"
+            return f"selfplay.history = {share:g} does nothing: it takes games of two learners, and {who}."
+        return (
+            f"selfplay.history = {share:g} of {self._games} games is less than one for each side, so past opponents get none. "
+            f"Type for example: --games {int(1 / share) + 1}"
+        )
+
     def remember(self, role: str, state: Mapping[str, Any], update: int) -> None:
         """Offer a policy to the pool of its role; the first one takes every seat of the pool."""
         if role not in self.pools:
