@@ -179,6 +179,18 @@ def test_an_episode_that_was_cut_is_in_no_rate() -> None:
     assert (guard.status()["clear_rate"], guard.status()["positive_ratio"]) == (1.0, 1.0)
 
 
+def test_the_place_of_a_stage_that_is_no_longer_played_is_forgotten() -> None:
+    guard = ProgressGuard(ProgressConfig(window=4))
+    update(guard, *(ended(300, 10) for _ in range(4)))
+    update(guard, *(ended(x, 10, label="2-1") for x in (100, 400, 700)))
+    assert guard.status()["same_place_rate"] == 1.0, "one of the last four was played on 1-1"
+    again = ProgressGuard(ProgressConfig(window=4))
+    again.load_state_dict(guard.state_dict())
+    for one in (guard, again):
+        update(one, ended(1000, 10, label="2-1"))
+        assert one.status()["same_place_rate"] == 0.25
+
+
 def test_the_end_of_the_warning_says_what_there_was_before() -> None:
     said = []
     for more in (

@@ -111,6 +111,8 @@ class ProgressGuard(Guard):
         self.stages: dict[str, deque[list[float]]] = {}
         self.played: dict[str, int] = {}
         """Episodes of each stage in the whole run."""
+        self.seen: dict[str, int] = {}
+        """Episodes of all stages when each was played last."""
         self._wanted = [
             Wanted(f"guards.progress.{key}", getattr(config, key)) for key in ("fact", "gain_fact")
         ]
@@ -162,6 +164,7 @@ class ProgressGuard(Guard):
         if stage:
             self.stages.setdefault(stage, deque(maxlen=self.config.window)).append(row)
             self.played[stage] = self.played.get(stage, 0) + 1
+            self.seen[stage] = self.totals["episodes"]
 
     def _judge(self, moved: Moved | None, done: bool) -> list[Decision]:
         """Age the best, or begin anew where one moved; return a warning or its end."""
@@ -210,9 +213,10 @@ class ProgressGuard(Guard):
             rows = list(zip(*self.recent, strict=True))
             found["stall_steps_mean"] = fmean(rows[ROW.index("stall")])
             found.update({f"{name}_rate": fmean(rows[ROW.index(name)]) for name in FLAGS})
-            crowds = [
-                crowd(kept, self.config.near) for kept in self.stages.values() or [self.recent]
-            ]
+            # A stage that a later phase no longer plays says nothing of today's episodes.
+            since = self.totals["episodes"] - self.config.window
+            lately = [kept for stage, kept in self.stages.items() if self.seen[stage] > since]
+            crowds = [crowd(kept, self.config.near) for kept in lately or [self.recent]]
             found["same_place_rate"], found["same_place"] = max(crowds)
         for stage, kept in self.stages.items():
             rows = list(zip(*kept, strict=True))
@@ -237,6 +241,7 @@ class ProgressGuard(Guard):
                 [stage, self.played[stage], [list(row) for row in rows]]
                 for stage, rows in self.stages.items()
             ],
+            "seen": [[stage, episodes] for stage, episodes in self.seen.items()],
             "wanted": state_of(self._wanted),
         }
 
@@ -250,6 +255,8 @@ class ProgressGuard(Guard):
             for stage, _, rows in state["stages"]
         }
         self.played = {stage: int(count) for stage, count, _ in state["stages"]}
+        known = dict.fromkeys(self.stages, self.totals["episodes"])
+        self.seen = known | {stage: int(count) for stage, count in state.get("seen", ())}
         self.bests = {
             stage: float(best) for stage, best in state.get("bests") or self._known(state)
         }

@@ -277,6 +277,13 @@ def test_a_start_before_a_death_comes_with_its_episode() -> None:
     assert again.facts["x"] == episode.facts["x"]
 
 
+def test_there_is_no_start_before_the_time_is_up() -> None:
+    world = make(games=1, skip=60, trail_every=2, noops=0, stagnation_steps=0)
+    (episode,) = hold(world, "NOOP", 140)
+    assert episode.ended == "time_up" and episode.facts["death"] == 1.0
+    assert episode.detail["before"] is None, "from there every episode would end the same way"
+
+
 def test_a_start_of_another_stage_can_be_queued_anywhere() -> None:
     world = make()
     world.queue_starts([0], [stage_start(world.options, "4-2", seed=7)])

@@ -70,6 +70,8 @@ ENDS = (
 """Why an episode ended, by number. Those before `timeout_steps` terminate it; the others cut it (truncation)."""
 (CLEARED, BY_ENEMY, BY_PIT, BY_TIME, WARPED, STAGNATED, TIMED_OUT, FORCED, STUCK) = range(1, 10)
 DEATHS = ENDS[BY_ENEMY : BY_TIME + 1]
+PLACED = ENDS[BY_ENEMY:BY_TIME]
+"""Deaths of the place where they happen: nobody can do better a few seconds before the time is up."""
 CUTS = ENDS[FORCED:]
 """Reasons that are no outcome."""
 

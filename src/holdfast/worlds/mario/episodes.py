@@ -3,7 +3,7 @@
 Facts are numbers (they become signals, averaged over recent episodes): every column of `books.COLUMNS` as it was at
 the end, `clear`, `death`, one `end_<reason>` each, `gain_share` (steps that won new ground), and `reward_<component>`.
 Detail holds the stage, the place of the end, how often each action was taken, and `before`: a start one to two
-`trail_every` before a death.
+`trail_every` before a death by an enemy or in a pit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def make_episode(
             "stage": stage,
             "place": place,
             "actions": dict(zip(action_names, books.chosen[g].tolist(), strict=True)),
-            "before": trail.before(g, steps, place) if ended in b.DEATHS else None,
+            "before": trail.before(g, steps, place) if ended in b.PLACED else None,
         },
         cut=ended in b.CUTS,
     )

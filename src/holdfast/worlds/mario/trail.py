@@ -1,8 +1,8 @@
 """The last moments of every game, kept so that a death can be begun again a few seconds before it.
 
-Every `every` steps the console of a game is copied into a ring of `count` places. When Mario dies, the newest moment
-that lies at least `every` steps back becomes a `Start` of the type `tail`, whose id is the place of the death: the
-tail ledger knows by it where it keeps happening.
+Every `every` steps the console of a game is copied into a ring of `count` places. When Mario dies of an enemy or in a
+pit, the newest moment that lies at least `every` steps back becomes a `Start` of the type `tail`, whose id is the place
+of the death: the tail ledger knows by it where it keeps happening.
 """
 
 from __future__ import annotations
