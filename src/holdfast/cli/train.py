@@ -44,9 +44,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         raise ConfigError(
             "What shall be trained? Type for example: holdfast train shoal --run first"
         )
-    if args.settings:
-        return list_settings(args.target, args.json)
     config = resolve(args.target, overrides(rest))
+    if args.settings:
+        return list_settings(config, args.json)
     if args.dry_run:
         return dry_run(args, config)
     from holdfast.run import start
@@ -136,14 +136,13 @@ def dry_run(args: argparse.Namespace, config: Any) -> int:
     return 0
 
 
-def list_settings(target: str, as_json: bool) -> int:
-    """Print every setting that the target takes, with its default and meaning."""
+def list_settings(config: Any, as_json: bool) -> int:
+    """Print every setting that the target takes, with its value here and its meaning."""
     from dataclasses import fields
 
-    from holdfast.config import leaves, resolve
+    from holdfast.config import leaves
     from holdfast.tables import help_rows, text
 
-    config = resolve(target)
     values = leaves(config)
     found: dict[str, dict[str, Any]] = {}
     for section in (f.name for f in fields(config) if f.name != "phases"):
