@@ -19,6 +19,7 @@ SIDES = {
     "protocol": "decides which side learns",
     "balance": "decides which side learns",
     "collapse": "takes a side back that has collapsed",
+    "dampen": "learns more slowly the more even the sides are",
 }
 """Guards that act on the sides of self-play, and what they do."""
 

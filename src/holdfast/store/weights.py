@@ -74,7 +74,7 @@ class Source:
             return next(iter(self.learners.values()))
         raise ConfigError(
             f"{self.path} holds no '{part}'.{nearest(part, self.learners)} It holds: "
-            f"{', '.join(self.learners)}. Choose one with --part."
+            f"{', '.join(self.learners)}. 'holdfast ckpt export' takes one of them with --part."
         )
 
 
