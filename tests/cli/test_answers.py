@@ -80,3 +80,22 @@ def test_settings_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["train", "shoal", "--settings", "--json"]) == 0
     settings = json.loads(capsys.readouterr().out)
     assert settings["run.updates"]["takes"] == "a whole number >= 1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["shoal", "--updates", "7"],
+        ["--updates", "7", "shoal"],
+        ["--updates=7", "shoal"],
+        ["--updates", "7", "--dry-run", "--seed", "3", "shoal"],
+        ["--dry-run", "shoal", "--updates", "7"],
+    ],
+)
+def test_settings_may_stand_before_the_target(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--dry-run", "--json", *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["world"], told["phases"][-1]["last"]) == ("shoal", 7)
+

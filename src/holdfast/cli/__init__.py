@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from holdfast.cli.answer import answers_alone
+from holdfast.cli.settings import target_first
 from holdfast.errors import HoldfastError, nearest
 
 VERBS = {
@@ -38,6 +39,8 @@ VERBS = {
     "doctor": "check the machine, or an environment, before a long run",
     "bench": "measure speed on this machine",
 }
+TARGETS = ("train", "study", "doctor")
+"""Verbs that take a target, and settings for it."""
 
 USAGE = """usage: holdfast VERB ...
 
@@ -92,8 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--json", action="store_true", help="print one JSON object on standard output"
     )
     module.add(parser)
+    given = target_first(words[1:]) if verb in TARGETS else words[1:]
     # Intermixed: options may stand between the places and names that a verb takes.
-    args, rest = parser.parse_known_intermixed_args(words[1:])
+    args, rest = parser.parse_known_intermixed_args(given)
     alone = answers_alone() if args.json in (True, "-") else contextlib.nullcontext()
     try:
         with alone:

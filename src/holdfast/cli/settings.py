@@ -32,6 +32,21 @@ def overrides(words: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
+def target_first(words: Sequence[str]) -> list[str]:
+    """Return the words with the target in front where settings stand before it: `--updates 60 shoal`.
+
+    It is then the first word that no flag takes.
+    """
+    found = list(words)
+    taken = True
+    for i, word in enumerate(found if found and found[0].startswith("--") else ()):
+        flag = word.startswith("--")
+        if not flag and not taken:
+            return [word, *found[:i], *found[i + 1 :]]
+        taken = flag and "=" not in word
+    return found
+
+
 def at_least(args: argparse.Namespace, **least: float) -> None:
     """Raise if one of these options was given a smaller number, or none at all: NaN or infinity."""
     for name, low in least.items():
