@@ -98,4 +98,3 @@ def test_settings_may_stand_before_the_target(
     assert main(["train", "--dry-run", "--json", *words]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["world"], told["phases"][-1]["last"]) == ("shoal", 7)
-

@@ -428,3 +428,13 @@ def test_rows_of_any_layout_can_be_stepped_into():
     rest = [np.zeros(n), np.zeros(n, bool), np.zeros(n, bool), np.zeros(n, bool)]
     b.step_into(act, wide[:, 1], *rest)
     np.testing.assert_array_equal(a.step(act)[0], wide[:, 1].astype(np.float32))
+
+
+def test_games_begin_at_a_distance_that_chance_would_not_find():
+    world = PursuitWorld(games=32, n_obstacles=2, min_init_distance=4.0, max_init_distance=4.0)
+    world.reset(seed=3)
+    pose = world.get_state()["pose"]
+    apart = np.linalg.norm(pose[:, 0, :2] - pose[:, 1, :2], axis=1)
+    np.testing.assert_allclose(apart, 4.0, atol=1e-5)
+    assert len(np.unique(pose[:, 0, 0])) == 32
+    assert (np.abs(pose[:, :, :2]) <= world.options.arena_width / 2).all()

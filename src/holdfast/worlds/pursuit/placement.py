@@ -48,6 +48,12 @@ def _draw_agent(p: Any, g: Any, pose: Any, me: int, obstacles: Any, count: int) 
     pose[me, 0] = uniform(g, -edge_x, edge_x)
     pose[me, 1] = uniform(g, -edge_y, edge_y)
     pose[me, 2] = uniform(g, -math.pi, math.pi)
+    return _is_clear(p, pose, me, obstacles, count)
+
+
+@kernel
+def _is_clear(p: Any, pose: Any, me: int, obstacles: Any, count: int) -> bool:
+    """Whether an agent touches no obstacle."""
     for k in range(count):
         dx, dy = pose[me, 0] - obstacles[k, 0], pose[me, 1] - obstacles[k, 1]
         if math.sqrt(dx * dx + dy * dy) <= obstacles[k, 2] + p.robot_radius:
@@ -64,6 +70,21 @@ def _place_agents(p: Any, g: Any, game: Any, obstacles: Any) -> None:
         if not _draw_agent(p, g, pose, 1, obstacles, game.n_obstacles):
             continue
         if p.min_init_distance <= separation(pose) <= p.max_init_distance:
+            return
+    # Distances so narrow that chance does not find them: the evader is put at one of them.
+    for _ in range(AGENT_TRIES):
+        if not _draw_agent(p, g, pose, 0, obstacles, game.n_obstacles):
+            continue
+        away = uniform(g, p.min_init_distance, p.max_init_distance)
+        angle = uniform(g, -math.pi, math.pi)
+        pose[1, 0] = pose[0, 0] + away * math.cos(angle)
+        pose[1, 1] = pose[0, 1] + away * math.sin(angle)
+        pose[1, 2] = uniform(g, -math.pi, math.pi)
+        inside = (
+            abs(pose[1, 0]) <= p.half_x - p.robot_radius
+            and abs(pose[1, 1]) <= p.half_y - p.robot_radius
+        )
+        if inside and _is_clear(p, pose, 1, obstacles, game.n_obstacles):
             return
     # The original's fallback, held inside arenas narrower than it assumed.
     x = min(5.0, p.half_x - p.robot_radius)
