@@ -13,7 +13,7 @@ from holdfast.rng import Streams
 from holdfast.team import make_team
 from holdfast.worlds import make_world
 
-SAC = [("kind", "sac"), ("normalise_obs", "false"), ("entropy", "0.1")]
+SAC = [("kind", "sac"), ("learner.sac.auto_entropy", "false"), ("entropy", "0.1")]
 
 
 @pytest.mark.parametrize(

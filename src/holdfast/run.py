@@ -225,7 +225,7 @@ def build(
     )
     plan = make_plan(config, sum(len(slots) for slots in cast.seats.values()))
     begin_world(world, config.run.seed, plan.phase(1))
-    if (idle := cast.idle_history()) and not config.guards.balance.past:
+    if idle := cast.idle_history():
         warn(idle)
     stages = load_stages(config, held=bool(directory.checkpoints(config).all()))
     warn_of_leaks(config, stages, plan.updates, warn)

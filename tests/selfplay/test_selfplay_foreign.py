@@ -95,7 +95,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "games", "said"),
-    [("Line", 2, "--games 4"), ("Three", 8, "3 of 3 agents learn"), ("Line", 8, "")],
+    [("Line", 2, ""), ("Three", 8, "3 of 3 agents learn"), ("Line", 8, "")],
 )
 def test_past_opponents_that_would_never_play_are_said(
     name: str, games: int, said: str, tmp_path: Path

@@ -122,16 +122,13 @@ class Cast:
                 self._draw(role, np.arange(len(past[role])))
 
     def idle_history(self) -> str:
-        """Return why past opponents would get no game of their own although `history` asks for some; mostly nothing."""
+        """Return why nobody meets past opponents although `history` asks for some; mostly nothing."""
         share = self.config.history
         if not self.config.enabled or not share or any(map(len, self._parts.values())):
             return ""
-        if not self.pools:
-            who = f"here {len(self._learning)} of {len(self.roles)} agents learn"
-            return f"selfplay.history = {share:g} does nothing: it takes games of two learners, and {who}."
+        who = f"here {len(self._learning)} of {len(self.roles)} agents learn"
         return (
-            f"selfplay.history = {share:g} of {self._games} games is less than one for each side, so past opponents get none. "
-            f"Type for example: --games {int(1 / share) + 1}"
+            f"selfplay.history = {share:g} does nothing: it takes games of two learners, and {who}."
         )
 
     def remember(self, role: str, state: Mapping[str, Any], update: int) -> None:
