@@ -171,7 +171,7 @@ def spec_from(
     truth: int = 0,
 ) -> NetSpec:
     """Return the spec that the config asks for; `stack`, `sensors` and `truth` are what the world says of itself."""
-    actions = _actions(action_space)
+    actions = action_fields(action_space)
     if config.kind == "sac":
         actions = {**actions, "action": _squashed(actions["action"])}
     if not isinstance(observation_space, gym.spaces.Box):
@@ -249,7 +249,7 @@ def _check_sensors(config: LearnerConfig, sensors: tuple[int, ...], truth: int) 
 
 def check_actions(spec: NetSpec, space: gym.Space[Any]) -> None:
     """Raise if the actions of a policy are not those of an action space."""
-    theirs = _actions(space)
+    theirs = action_fields(space)
     if (spec.nvec, spec.low, spec.high) != tuple(
         theirs.get(k, ()) for k in ("nvec", "low", "high")
     ):
@@ -274,7 +274,7 @@ def check_same(saved: Mapping[str, Any], spec: NetSpec, world: str) -> None:
         )
 
 
-def _actions(space: gym.Space[Any]) -> dict[str, Any]:
+def action_fields(space: gym.Space[Any]) -> dict[str, Any]:
     """Return the fields of a spec that describe an action space."""
     if isinstance(space, gym.spaces.Discrete):
         if space.start != 0:

@@ -62,10 +62,10 @@ def check_guards(selfplay: SelfPlayConfig, guards: GuardsConfig) -> None:
             )
     for role in ("pursuer", "evader"):
         if getattr(selfplay, role) != LEARN:
-            check_idle(selfplay, guards, role)
+            check_led(selfplay, guards, role)
 
 
-def check_idle(selfplay: SelfPlayConfig, guards: GuardsConfig, role: str) -> None:
+def check_led(selfplay: SelfPlayConfig, guards: GuardsConfig, role: str) -> None:
     """Raise if a guard would let a role learn that somebody else plays, or change it."""
     protocol, freeze = guards.protocol, guards.protocol.freeze
     stays = freeze.role == role and not (

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from holdfast.errors import ConfigError
 from holdfast.learn.policy import random_actions
 from holdfast.learn.restore import policy_of
-from holdfast.learn.spec import NetSpec
+from holdfast.learn.spec import NetSpec, action_fields
 from holdfast.records import F32, Array, Bools
 from holdfast.selfplay.lineup import Lineup
 from holdfast.worlds.contract import World
@@ -134,14 +133,15 @@ def check_player(role: str, state: Mapping[str, Any], world: World) -> None:
             f"selfplay.{role}: that policy reads {spec.obs_size} numbers, and this world's observations have {size}. "
             "Give the world the options that it was trained with (holdfast runs shows them), or take another run."
         )
-    space = world.single_action_space
-    wanted = (int(np.prod(space.shape)),) if isinstance(space, Box) else choices(space)
+    theirs = action_fields(world.single_action_space)
+    numbers = "nvec" not in theirs
+    wanted = (theirs["action_size"],) if numbers else theirs["nvec"]
     given = (spec.action_size,) if spec.continuous else spec.nvec
-    if (spec.continuous, given) != (isinstance(space, Box), wanted):
+    if (spec.continuous, given) != (numbers, wanted):
         names = {True: "numbers", False: "choices"}
         raise ConfigError(
             f"selfplay.{role}: that policy answers with {_words(given)} {names[spec.continuous]}, and this world's actions "
-            f"have {_words(wanted)} {names[isinstance(space, Box)]}. Give the world the options that it was trained with "
+            f"have {_words(wanted)} {names[numbers]}. Give the world the options that it was trained with "
             "(holdfast runs shows them; in pursuit fixed_speed), or take another run."
         )
     if spec.stack > 1:
@@ -149,14 +149,6 @@ def check_player(role: str, state: Mapping[str, Any], world: World) -> None:
             f"selfplay.{role}: that policy reads stacks of {spec.stack} frames, which no opponent keeps. "
             "Allowed: policies that read one observation at a time, with or without memory."
         )
-
-
-def choices(space: Space[Any]) -> tuple[int, ...]:
-    """Return how many choices each part of a discrete action has."""
-    if isinstance(space, Discrete):
-        return (int(space.n),)
-    assert isinstance(space, MultiDiscrete)
-    return tuple(int(n) for n in space.nvec.ravel())
 
 
 def _words(sizes: tuple[int, ...]) -> str:

@@ -21,8 +21,8 @@ class Trail:
 
     def __init__(self, bank: Bank, greys: Bytes, count: int, every: int) -> None:
         # The newest moment is often too young: the one before it must still be there.
-        self.count, self.every = max(count, 2) if count else 0, every
-        count = self.count
+        count = max(count, 2) if count else 0
+        self.count, self.every = count, every
         games = len(bank.ram)
         self._live: dict[str, Array] = dict(bank._asdict())
         if len(greys):
