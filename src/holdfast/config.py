@@ -70,6 +70,7 @@ CHANGEABLE = {
     "heartbeat.slow_window_s",
     "heartbeat.slow_every_s",
     "heartbeat.resources",
+    "learner.device",
 }
 """What may differ when a run is resumed."""
 SAME_KINDS = {"auto", "fused", "torch"}

@@ -379,6 +379,7 @@ class Loop:
             "checkpoint_every": every,
             "best_update": self.progress.best_update,
             "learner_threads": self.team.threads,
+            "learner_device": self.team.device,
         }
         keep = frozenset({self.progress.best_update, *shown} - {0})
         return self.checkpoints.save(update, self.registry.state_dict(), about, keep)

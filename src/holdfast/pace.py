@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.jit import compiling
+from holdfast.learn.learner import Learner
 from holdfast.loop import Loop
 
 Show = Callable[[dict[str, Any]], None]
@@ -56,7 +57,7 @@ class Pace:
         self.say(f"{learners}: {steps_a_second:,.0f} env steps/s{rest}")
 
 
-def describe(learner: Any) -> str:
+def describe(learner: Learner) -> str:
     """Return the device and the kind of a learner in words."""
     kind = type(learner).__name__.removesuffix("Learner").lower()
-    return f"device {getattr(learner, 'device', 'cpu')}, {kind} learner, {learner.threads} threads"
+    return f"device {learner.device}, {kind} learner, {learner.threads} threads"

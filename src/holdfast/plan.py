@@ -22,6 +22,7 @@ SHAPE = (
     *("kind", "hidden", "activation", "shared", "normalise_obs", "normalise_rewards", "threads"),
     *("net", "memory", "memory_size", "memory_window", "memory_layers", "noisy", "optimiser"),
     *("compile", "bfloat16", "replay", "encoder", "belief", "sac", "log_std", "accumulate"),
+    "device",
 )
 """Learner settings that stay as they are for the whole run."""
 

@@ -40,6 +40,7 @@ def refuse_unfit(config: Config, runs_dir: Path) -> None:
     refuse_sides(config)
     refuse_samples(config)
     refuse_idle(config)
+    refuse_device(config.learner)
     make_guards(config.guards, load_stages(config), config.world.options)
     refuse_other_networks(config)
 
@@ -159,6 +160,20 @@ def refuse_idle(config: Config) -> None:
         check = getattr(phase.options, "check_training", None)
         if check is not None:
             check(tails.enabled and tails.mine)
+
+
+def refuse_device(config: LearnerConfig) -> None:
+    """Raise if the learner is to compute where it cannot."""
+    if config.device in ("auto", "cpu"):
+        return
+    if config.kind == "fused":
+        raise ConfigError(
+            f"learner.device = {config.device!r} with kind = 'fused', which is compiled for the processor. Leave one of "
+            "them out, or type: --learner torch"
+        )
+    from holdfast.learn.device import named  # torch takes a second to load
+
+    named(config.device)
 
 
 def _one_slot_a_game(config: Config, options: Any) -> bool:

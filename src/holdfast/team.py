@@ -61,6 +61,11 @@ class Team:
         }
 
     @property
+    def device(self) -> str:
+        """Where the learners compute."""
+        return str(next(iter(self.learners.values())).device)
+
+    @property
     def threads(self) -> int:
         """Threads of each learner."""
         return next(iter(self.learners.values())).threads

@@ -387,10 +387,10 @@ def test_a_compiled_network_learns_the_same_and_its_checkpoint_loads_without(tmp
 def test_bfloat16_is_refused_where_it_is_slow_and_works_where_it_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(net_learner, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(net_learner, "has_bfloat16", lambda device: False)
     with pytest.raises(ConfigError, match="no bfloat16 units"):
         learner(FLAT, bfloat16=True)
-    monkeypatch.setattr(net_learner, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(net_learner, "has_bfloat16", lambda device: True)
     who = learner(FLAT, bfloat16=True)
     metrics = who.update(played(who, game_for(FLAT)))
     assert all(np.isfinite(v).all() for v in metrics.values())

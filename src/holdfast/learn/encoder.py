@@ -134,7 +134,7 @@ class Sensors(nn.Module):
 
 def final(cell: Lstm, steps: Tensor) -> Tensor:
     """Return the output `[n, H]` after the last of `steps [L, n, F]`, beginning empty."""
-    nothing = torch.zeros(steps.shape[1], 2 * cell.width, dtype=steps.dtype)
-    _, state = cell(steps, nothing, torch.zeros(steps.shape[:2], dtype=torch.bool))
+    nothing = steps.new_zeros(steps.shape[1], 2 * cell.width)
+    _, state = cell(steps, nothing, steps.new_zeros(steps.shape[:2], dtype=torch.bool))
     held: Tensor = state[:, : cell.width]
     return held

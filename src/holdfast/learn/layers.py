@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast.learn.device import take
 from holdfast.learn.spec import orthogonal
 from holdfast.records import F32
 
@@ -104,7 +105,7 @@ def draw_all(net: nn.Module, rng: np.random.Generator) -> None:
 
 def arrays(net: nn.Module) -> dict[str, F32]:
     """Return copies of all parameters by name."""
-    return {k: v.detach().numpy().copy() for k, v in net.state_dict().items()}
+    return {k: take(v).copy() for k, v in net.state_dict().items()}
 
 
 def load(net: nn.Module, parameters: Mapping[str, F32]) -> None:

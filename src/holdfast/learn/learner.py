@@ -60,6 +60,8 @@ class Memory(Stateful, Protocol):
 class Learner(ABC):
     """One policy and value function that learn from rollouts."""
 
+    device: object = "cpu"
+    """Where it computes."""
     value_names = ("lr", "lr_scale", "entropy", "clip")
     """What `set_value` may turn between updates; the step size is `lr * lr_scale`."""
     replay: Memory | None = None
@@ -374,5 +376,6 @@ def not_fused(spec: NetSpec, config: LearnerConfig) -> str:
         f"accumulate = {config.accumulate}": config.accumulate > 1,
         "compile = true": config.compile,
         "bfloat16 = true": config.bfloat16,
+        f"device = {config.device!r}": config.device not in ("auto", "cpu"),
     }
     return next((words for words, found in obstacles.items() if found), "")

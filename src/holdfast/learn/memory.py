@@ -145,7 +145,8 @@ class Transformer(nn.Module):
         # Rows of one episode have one number; what was carried has 0, and what is not valid there has -1.
         number = torch.cumsum(begun.long(), 0)
         numbers = torch.cat([state[:, :back].T.long() - 1, number])
-        apart = torch.arange(steps)[:, None] + back - torch.arange(back + steps)[None]
+        places = torch.arange(back + steps, device=x.device)
+        apart = places[:steps, None] + back - places[None]
         seen = (apart >= 0) & (apart <= back)
         same = numbers.T[:, None, :] == number.T[:, :, None]
         hidden = ~(seen & same).unsqueeze(1)

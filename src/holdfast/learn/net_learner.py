@@ -5,14 +5,15 @@ if an update runs meanwhile.
 
 With pictures, a gradient is the sum over *pieces* of a minibatch, small enough for the processor's cache. Pieces are
 dealt out to lanes, lanes to threads; each lane adds up its own, and the lanes are added in order. So a result depends on
-the number of lanes, never on the threads that work on them. Without pictures there is one piece, and torch's own threads
-work on that.
+the number of lanes, never on the threads that work on them. Without pictures, or on a GPU, there is one piece, and torch's
+own threads work on that.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from holdfast.errors import ConfigError
 from holdfast.learn.carry import Carry, mark_begun
+from holdfast.learn.device import CPU, choose, has_bfloat16, put, take
 from holdfast.learn.layers import arrays, load
 from holdfast.learn.learner import Index, Learner, RolloutLearner
 from holdfast.learn.nets import ActorCritic
@@ -49,6 +51,8 @@ T = TypeVar("T")
 class NetLearner(RolloutLearner):
     """A torch network that acts; subclasses say how it learns."""
 
+    device: torch.device
+
     def __init__(
         self,
         spec: NetSpec,
@@ -57,17 +61,18 @@ class NetLearner(RolloutLearner):
         slots: int,
         name: str = "policy",
     ) -> None:
-        if config.bfloat16 and not has_bfloat16():
+        self.device = choose(spec, config)
+        if config.bfloat16 and not has_bfloat16(self.device):
             raise ConfigError(
-                "learner.bfloat16 = true, and this processor has no bfloat16 units: float32 is many times as "
-                "fast here. Leave it out."
+                f"learner.bfloat16 = true, and the device here ({self.device}) has no bfloat16 units: float32 is many "
+                "times as fast. Leave it out."
             )
-        self.net = ActorCritic(spec)
+        self.net = ActorCritic(spec).to(self.device)
         self.actor = copy.deepcopy(self.net)
         self.optimiser = Optimiser(self.net, config)
         self.view = View(spec) if spec.picture else None
         super().__init__(spec, config, streams, slots, name)
-        self.pieced = self.view is not None and not config.compile
+        self.pieced = self.view is not None and not config.compile and self.device == CPU
         self.rows = 0 if self.view is None else max(1, PIECE // self.view.floats())
         self.lanes = max(LANES, self.threads)
         unroll = self.net.unroll_held
@@ -213,30 +218,32 @@ class NetLearner(RolloutLearner):
                 with torch.no_grad(), self.precision():
                     head, value, state = self.actor.unroll(
                         inputs,
-                        torch.from_numpy(memory[part]),
-                        torch.from_numpy(begun[row, mine][None]),
+                        self.put(memory[part]),
+                        self.put(begun[row, mine][None]),
                     )
-                heads[part], values[part] = head.float().numpy(), value.float().numpy()
-                after[part] = state.float().numpy()
+                heads[part], values[part] = take(head.float()), take(value.float())
+                after[part] = take(state.float())
 
         self._pools["act"].over(len(shares), work)
         return heads, values, after
 
     def _sample(self, head: F32, noise: F32, actions: Array, log_probs: F32) -> None:
         if self.spec.action == "gaussian":
-            actions[:] = head + np.exp(self.actor.log_std.detach().numpy()) * noise
+            actions[:] = head + np.exp(take(self.actor.log_std)) * noise
         else:
             actions[:] = pick_discrete(head, self.spec.nvec, noise).reshape(actions.shape)
         with torch.no_grad():
-            found = self.actor.log_prob_entropy(torch.from_numpy(head), torch.from_numpy(actions))
-        log_probs[:] = found[0].numpy()
+            found = self.actor.log_prob_entropy(self.put(head), self.put(actions))
+        log_probs[:] = take(found[0])
 
     def inputs(
         self, frames: Array, begun: Bools, rows: Longs, slots: Longs, room: tuple[str, int]
     ) -> Tensor:
         """Return what the network reads at these rows and slots; valid until the room is used again."""
         if self.view is None:
-            return torch.from_numpy(frames[rows, slots])
+            return self.put(frames[rows, slots])
+        if self.device != CPU:
+            return self.view.lay_out(self.put(self.view.stacks(frames, begun, rows, slots)))
         held = self._rooms.get(room)
         if held is None or len(held) < len(rows):
             held = self._rooms[room] = self.view.empty(len(rows))
@@ -244,9 +251,15 @@ class NetLearner(RolloutLearner):
         self.view.fill(frames, begun, rows, slots, out)
         return torch.from_numpy(out).permute(0, 3, 1, 2)
 
-    def precision(self) -> torch.autocast:
+    def put(self, array: Array) -> Tensor:
+        """Return an array as a tensor where the network is."""
+        return put(array, self.device)
+
+    def precision(self) -> AbstractContextManager[None]:
         """Return the context of a forward pass."""
-        return torch.autocast("cpu", torch.bfloat16, enabled=self.config.bfloat16)
+        if not self.config.bfloat16:
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
 
     def evaluate(
         self, rollout: Rollout, positions: Longs, lane: int
@@ -267,9 +280,9 @@ class NetLearner(RolloutLearner):
             rollout.frames, rollout.begun, rows, np.tile(slots, steps), ("learn", lane)
         )
         begun = rollout.begun[rollout.history : rollout.history + steps, slots]
-        state = torch.from_numpy(rollout.memory[0, slots])
+        state = self.put(rollout.memory[0, slots])
         with self.precision():
-            head, value, held = self._unroll(inputs, state, torch.from_numpy(begun))
+            head, value, held = self._unroll(inputs, state, self.put(begun))
         return head.float(), value.float(), held.float()
 
     def sequences(self, rollout: Rollout, passes: int) -> tuple[Index, Longs]:
@@ -365,8 +378,3 @@ class NetLearner(RolloutLearner):
 
     def _load_optimiser_state(self, state: dict[str, Any]) -> None:
         self.optimiser.load(state)
-
-
-def has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 matrices natively."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

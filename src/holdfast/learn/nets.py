@@ -110,7 +110,7 @@ class ActorCritic(nn.Module):
         """Return heads, values, and what the belief reads: `[T*N, 128]`, or nothing where it is not taught."""
         if not self.spec.truth:
             head, value, _ = self.unroll(inputs, state, begun)
-            return head, value, torch.zeros(0)
+            return head, value, head.new_zeros(0)
         assert isinstance(self.trunk, Sensors)
         features, held = self.trunk.read(inputs)
         if self.spec.memory == "none":
@@ -139,8 +139,7 @@ class ActorCritic(nn.Module):
                 (self.log_std + GAUSSIAN_ENTROPY).sum().expand(len(head))
             )
         picks = actions.reshape(len(head), -1).long()
-        log_prob = torch.zeros(len(head))
-        entropy = torch.zeros(len(head))
+        log_prob = entropy = head.new_zeros(len(head))
         first = 0
         for k, choices in enumerate(self.spec.nvec):
             logs = torch.log_softmax(head[:, first : first + choices], 1)

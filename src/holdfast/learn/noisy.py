@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from holdfast.learn.device import put
 from holdfast.learn.layers import Dense
 from holdfast.records import F32
 
@@ -42,7 +43,8 @@ class NoisyLinear(Dense):
         if rng is not None:
             inputs = _shaped(rng.standard_normal(self.in_features, np.float32))
             outputs = _shaped(rng.standard_normal(self.out_features, np.float32))
-            self._noise = torch.from_numpy(np.outer(outputs, inputs)), torch.from_numpy(outputs)
+            device = self.weight.device
+            self._noise = put(np.outer(outputs, inputs), device), put(outputs, device)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output for rows `[..., inputs]`."""

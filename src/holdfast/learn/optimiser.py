@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from holdfast.errors import StorageError
+from holdfast.learn.device import put, take
 from holdfast.learn.learner import Anchor
 from holdfast.learn.options import LearnerConfig
 
@@ -53,7 +54,7 @@ class Optimiser:
             if state:
                 found["step"] = int(state["step"])
             for ours, theirs in MOMENTS[self.kind].items():
-                moment = state[theirs].numpy().copy() if state else None
+                moment = take(state[theirs]).copy() if state else None
                 found[ours][name] = (
                     np.zeros(parameter.shape, np.float32) if moment is None else moment
                 )
@@ -74,7 +75,7 @@ class Optimiser:
             self.rule.state[parameter] = {
                 "step": torch.tensor(float(state["step"])),
                 **{
-                    theirs: torch.tensor(state[ours][name])
+                    theirs: torch.tensor(state[ours][name], device=parameter.device)
                     for ours, theirs in MOMENTS[self.kind].items()
                 },
             }
@@ -86,5 +87,5 @@ def pull_back(net: nn.Module, anchor: Anchor | None) -> None:
         return
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None
-        fisher, old = torch.from_numpy(anchor.fisher[name]), torch.from_numpy(anchor.values[name])
+        fisher, old = (put(x[name], parameter.device) for x in (anchor.fisher, anchor.values))
         parameter.grad += anchor.weight * fisher * (parameter.detach() - old)

@@ -172,6 +172,9 @@ class LearnerConfig:
     """First log standard deviation of continuous actions."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     """Threads of the learner; 0 takes all cores (`sac` one)."""
+    device: str = "auto"
+    """Where torch computes: `cpu`, `cuda`, `cuda:1`, ...; `auto` is a GPU for pictures if there is one, else the
+    processor. The compiled learner (`fused`) is for the processor alone."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """Prioritised replay of sequences, for V-trace."""
     sac: SacConfig = field(default_factory=SacConfig)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ import numpy.typing as npt
 from holdfast.jit import kernel
 from holdfast.learn.spec import NetSpec
 from holdfast.records import F32, Array, Bools
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Longs = npt.NDArray[np.int64]
 MIDDLE, SPREAD = 128.0, 40.0
@@ -95,6 +99,26 @@ class View:
         """Write the stacks that end at row `rows[b]` of slot `slots[b]` of `frames [R, N, D]`."""
         pictures = frames.reshape(*frames.shape[:2], *self.picture)
         self._fill(pictures, begun, rows, slots, self.stack, self.middle, self.scale, out)
+
+    def stacks(self, frames: Array, begun: Bools, rows: Longs, slots: Longs) -> Array:
+        """Return the same stacks as they are stored, `[n, stack, H, W, C]`: a quarter of the bytes, for a device that lays
+        them out itself."""
+        places = np.empty((len(rows), self.stack), np.int64)
+        at = rows
+        for k in range(self.stack - 1, -1, -1):
+            places[:, k] = at
+            at = np.where((at > 0) & ~begun[at, slots], at - 1, at)
+        pictures: Array = frames.reshape(*frames.shape[:2], *self.picture)
+        return pictures[places, slots[:, None]]
+
+    def lay_out(self, stacks: Tensor) -> Tensor:
+        """Return `[n, channels, h, w]` of the stacks, where they are: what `fill` writes."""
+        (height, width, _), side = self.shape, self.block
+        count, stack, channels = len(stacks), self.stack, stacks.shape[4]
+        whole = stacks[:, :, : height * side, : width * side].float()
+        blocks = whole.reshape(count, stack, height, side, width, side, channels)
+        read = (blocks - float(self.middle)) * float(self.scale)
+        return read.permute(0, 1, 6, 3, 5, 2, 4).reshape(count, -1, height, width)
 
     def floats(self) -> int:
         """Return how many numbers one stack has."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.learn.belief import SQUARE, belief_loss, with_root
+from holdfast.learn.device import CPU, put
 from holdfast.learn.learner import Index
 from holdfast.learn.net_learner import NetLearner
 from holdfast.learn.pixels import Longs
@@ -19,7 +20,7 @@ METRICS = ("policy_loss", "value_loss", "entropy_mean", "approx_kl", "clip_fract
 
 
 class TorchLearner(NetLearner):
-    """Clipped PPO, on the CPU. With memory, minibatches are whole sequences instead of single steps."""
+    """Clipped PPO. With memory, minibatches are whole sequences instead of single steps."""
 
     @property
     def adam(self) -> torch.optim.Optimizer:
@@ -34,7 +35,7 @@ class TorchLearner(NetLearner):
     def _optimise(
         self, rollout: Rollout, order: Index, borders: npt.NDArray[np.int64]
     ) -> dict[str, float]:
-        config, samples = self.config, Samples(rollout)
+        config, samples = self.config, Samples(rollout, self.device)
         names = (*METRICS, "belief_nll", SQUARE) if samples.truth.numel() else METRICS
         sums = dict.fromkeys((*names, "grad_norm"), 0.0)
         done = waiting = steps = 0
@@ -59,7 +60,7 @@ class TorchLearner(NetLearner):
     def _add_gradient(self, rollout: Rollout, samples: Samples, items: Longs) -> dict[str, float]:
         """Add the gradient of one minibatch: positions of single steps, or slots of whole sequences."""
         sequences = self.spec.memory != "none"
-        rows = samples.rows_of(items) if sequences else torch.from_numpy(items)
+        rows = samples.rows_of(items) if sequences else self.put(items)
         size, shift, scale = self._scaling(samples, rows)
 
         def loss_of(piece: Longs, lane: int) -> tuple[Tensor, dict[str, float]]:
@@ -68,7 +69,7 @@ class TorchLearner(NetLearner):
                 at = samples.rows_of(piece)
             else:
                 head, value, held = self.evaluate(rollout, piece, lane)
-                at = torch.from_numpy(piece)
+                at = self.put(piece)
             loss, metrics = self._loss(head, value, samples, at, size, shift, scale)
             if samples.truth.numel():
                 weight = samples.mask[at].float() / size
@@ -80,7 +81,7 @@ class TorchLearner(NetLearner):
 
     def loss(self, samples: Samples, rows: Tensor) -> tuple[Tensor, dict[str, float]]:
         """Return the loss of one minibatch of single steps, in one piece, and its metrics."""
-        head, value = self.net(samples.obs[rows])
+        head, value = self.net(samples.obs[rows.cpu()].to(self.device))
         return self._loss(head, value, samples, rows, *self._scaling(samples, rows))
 
     def _scaling(self, samples: Samples, rows: Tensor) -> tuple[int, float, float]:
@@ -137,21 +138,24 @@ def _means(sums: dict[str, float], done: int, steps: int) -> dict[str, float]:
 
 
 class Samples:
-    """A rollout as flat torch views `[T*N, ...]`; nothing is copied."""
+    """What the loss needs of a rollout as flat tensors `[T*N, ...]` of a device, but for the observations.
 
-    def __init__(self, rollout: Rollout) -> None:
+    On the processor nothing is copied.
+    """
+
+    def __init__(self, rollout: Rollout, device: torch.device = CPU) -> None:
         count = rollout.steps * rollout.slots
-        self.steps, self.slots = rollout.steps, rollout.slots
+        self.steps, self.slots, self.device = rollout.steps, rollout.slots, device
         self.obs = torch.from_numpy(rollout.obs[:-1].reshape(count, -1))
-        self.mask = torch.from_numpy(rollout.mask[:-1].reshape(count))
-        self.actions = torch.from_numpy(rollout.actions.reshape(count, *rollout.actions.shape[2:]))
-        self.log_probs = torch.from_numpy(rollout.log_probs.reshape(count))
-        self.values = torch.from_numpy(rollout.values[:-1].reshape(count))
-        self.advantages = torch.from_numpy(rollout.advantages.reshape(count))
-        self.returns = torch.from_numpy(rollout.returns.reshape(count))
-        self.truth = torch.from_numpy(rollout.truth.reshape(count, rollout.truth.shape[2]))
+        self.mask = put(rollout.mask[:-1].reshape(count), device)
+        self.actions = put(rollout.actions.reshape(count, *rollout.actions.shape[2:]), device)
+        self.log_probs = put(rollout.log_probs.reshape(count), device)
+        self.values = put(rollout.values[:-1].reshape(count), device)
+        self.advantages = put(rollout.advantages.reshape(count), device)
+        self.returns = put(rollout.returns.reshape(count), device)
+        self.truth = put(rollout.truth.reshape(count, rollout.truth.shape[2]), device)
 
     def rows_of(self, slots: Longs) -> Tensor:
         """Return the positions of all steps of these slots, step by step."""
         starts = np.arange(self.steps)[:, None] * self.slots
-        return torch.from_numpy((starts + slots).ravel())
+        return put((starts + slots).ravel(), self.device)

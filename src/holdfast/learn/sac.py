@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import ConfigError
+from holdfast.learn.device import choose, put, take
 from holdfast.learn.layers import arrays, draw_all, load
 from holdfast.learn.learner import Learner
 from holdfast.learn.optimiser import Optimiser, pull_back
@@ -39,6 +40,7 @@ TARGET = "_target"
 class SacLearner(Learner):
     """An actor and two critics."""
 
+    device: torch.device
     replay: Ring
 
     def __init__(
@@ -50,15 +52,16 @@ class SacLearner(Learner):
         name: str = "policy",
     ) -> None:
         sac = config.sac
-        self.actor, self.critic = SacActor(spec), SacCritic(spec)
-        self.target = SacCritic(spec, TARGET)
+        self.device = choose(spec, config)
+        self.actor, self.critic = SacActor(spec).to(self.device), SacCritic(spec).to(self.device)
+        self.target = SacCritic(spec, TARGET).to(self.device)
         self.temperature = None
         if sac.auto_entropy:
             if config.entropy <= 0:
                 raise ConfigError(
                     "sac.auto_entropy = true begins with learner.entropy, which is 0. Allowed: above 0."
                 )
-            self.temperature = Temperature(config.entropy)
+            self.temperature = Temperature(config.entropy).to(self.device)
         self.replay = Ring(sac.capacity, sac.max_gb, sac.save)
         self.optimisers = {net: Optimiser(net, config) for net in self._learning()}
         self._player = copy.deepcopy(self.actor)
@@ -114,15 +117,18 @@ class SacLearner(Learner):
             actions[:] = 2.0 * chance.numpy() - 1.0
             log_probs[:] = -noise.shape[1] * np.log(2.0)
             return
-        made, logs = self._player(torch.from_numpy(obs), torch.from_numpy(noise))
-        actions[:], log_probs[:] = made.numpy(), logs.numpy()
+        made, logs = self._player(self._put(obs), self._put(noise))
+        actions[:], log_probs[:] = take(made), take(logs)
 
     @torch.no_grad()
     def _values(self, obs: F32) -> F32:
         """Return what the best action is worth."""
-        rows = torch.from_numpy(np.ascontiguousarray(obs, np.float32))
-        found: F32 = torch.min(*self.critic(rows, self.actor.best(rows))).numpy()
-        return found
+        rows = self._put(np.ascontiguousarray(obs, np.float32))
+        return take(torch.min(*self.critic(rows, self.actor.best(rows))))
+
+    def _put(self, array: Array) -> Tensor:
+        """Return an array as a tensor where the networks are."""
+        return put(array, self.device)
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         mask = rollout.mask[:-1]
@@ -151,7 +157,7 @@ class SacLearner(Learner):
             (steps, 2, batch, size), np.float32
         )
         sums: dict[str, float] = {}
-        for index, now in zip(draws, torch.from_numpy(noise), strict=True):
+        for index, now in zip(draws, self._put(noise), strict=True):
             for key, value in self._step(index, now[0], now[1]).items():
                 sums[key] = sums.get(key, 0.0) + value / steps
         return {**sums, "minibatches": float(steps)}
@@ -159,16 +165,16 @@ class SacLearner(Learner):
     def _step(self, index: Array, noise: Tensor, next_noise: Tensor) -> dict[str, float]:
         """Make one gradient step of all networks from these transitions."""
         rows = self.replay.take(index)
-        obs, next_obs = torch.from_numpy(rows.obs), torch.from_numpy(rows.next_obs)
+        obs, next_obs = self._put(rows.obs), self._put(rows.next_obs)
         alpha = self.alpha
         if self.reward_norm is not None:
             self.reward_norm.scale_in_place(rows.rewards)
         with torch.no_grad():
             next_actions, next_logs = self.actor(next_obs, next_noise)
             follows = torch.min(*self.target(next_obs, next_actions)) - alpha * next_logs
-            go_on = torch.from_numpy(~rows.ended).float()
-            target = torch.from_numpy(rows.rewards) + self.config.gamma * go_on * follows
-        first, second = self.critic(obs, torch.from_numpy(rows.actions))
+            go_on = self._put(~rows.ended).float()
+            target = self._put(rows.rewards) + self.config.gamma * go_on * follows
+        first, second = self.critic(obs, self._put(rows.actions))
         value_loss = 0.5 * ((first - target) ** 2 + (second - target) ** 2).mean()
         grad_norm = self._descend(self.critic, value_loss)
 
@@ -181,7 +187,7 @@ class SacLearner(Learner):
             above = entropy - self._target_entropy
             self._descend(self.temperature, (self.temperature.log_alpha * above).sum())
         self._follow_critics(self.config.sac.tau)
-        predicted, known = first.detach().numpy()[None], target.numpy()[None]
+        predicted, known = take(first)[None], take(target)[None]
         return {
             "actor_loss": float(actor_loss.detach()),
             "value_loss": float(value_loss.detach()),

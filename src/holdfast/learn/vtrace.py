@@ -15,11 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from holdfast.learn.belief import SQUARE, belief_loss, with_root
 from holdfast.learn.carry import mark_begun
+from holdfast.learn.device import take
 from holdfast.learn.learner import Index
 from holdfast.learn.net_learner import NetLearner
 from holdfast.learn.options import LearnerConfig, check_capacity
@@ -174,25 +174,25 @@ class VTraceLearner(NetLearner):
         head, value, held = self.unroll(rollout, steps + 1, slots, lane)
         count = steps * len(slots)
         actions = np.take(rollout.actions, slots, axis=1)
-        flat = torch.from_numpy(actions.reshape(count, *actions.shape[2:]))
+        flat = self.put(actions.reshape(count, *actions.shape[2:]))
         log_prob, entropy = self.net.log_prob_entropy(head[:count], flat)
-        behaviour = torch.from_numpy(np.take(rollout.log_probs, slots, axis=1).ravel())
+        behaviour = self.put(np.take(rollout.log_probs, slots, axis=1).ravel())
         log_ratio = log_prob.detach() - behaviour
-        values = value.detach().numpy().reshape(steps + 1, -1)
+        values = take(value).reshape(steps + 1, -1)
         if again is not None and again.stale:
             advantages, targets = rollout.advantages[:, slots], rollout.returns[:, slots]
             cut = 0.0
         else:
             advantages, targets, cut = self._corrected(
-                rollout, slots, log_ratio.numpy().reshape(steps, -1), values
+                rollout, slots, take(log_ratio).reshape(steps, -1), values
             )
         mask = np.take(rollout.mask[:-1], slots, axis=1)
-        share = weight = torch.from_numpy(mask.ravel()).float() / size
+        share = weight = self.put(mask.ravel()).float() / size
         if again is not None:
             again.errors[:, slots] = np.abs(targets - values[:-1])
-            weight = share * torch.from_numpy(np.tile(again.weights[slots], steps))
-        policy_loss = -(weight * torch.from_numpy(advantages.ravel()) * log_prob).sum()
-        error = value[:count] - torch.from_numpy(targets.ravel())
+            weight = share * self.put(np.tile(again.weights[slots], steps))
+        policy_loss = -(weight * self.put(advantages.ravel()) * log_prob).sum()
+        error = value[:count] - self.put(targets.ravel())
         value_loss = 0.5 * (weight * error**2).sum()
         bonus = (weight * entropy).sum()
         loss = policy_loss + config.value_coef * value_loss - self.settings["entropy"] * bonus
@@ -204,7 +204,7 @@ class VTraceLearner(NetLearner):
             "clip_fraction": cut / size,
         }
         if rollout.truth.size:
-            truth = torch.from_numpy(np.take(rollout.truth, slots, axis=1).reshape(count, -1))
+            truth = self.put(np.take(rollout.truth, slots, axis=1).reshape(count, -1))
             taught, more = belief_loss(self.net.mixture, held[:count], truth, weight)
             loss, metrics = loss + config.belief * taught, {**metrics, **more}
         return loss, metrics

@@ -362,8 +362,8 @@ def _again(files: RunFiles) -> list[str]:
         versions = ", ".join(f"{k} {v}" for k, v in dict(manifest.get("versions", {})).items())
         parts.append(
             paragraph(
-                f"The same seed, versions and learner threads ({manifest.get('learner_threads', '?')}) "
-                f"give the same parameters at update {manifest.get('update')}: "
+                f"The same seed, versions, learner threads ({manifest.get('learner_threads', '?')}) and device "
+                f"({manifest.get('learner_device', 'cpu')}) give the same parameters at update {manifest.get('update')}: "
                 f"SHA-256 {manifest['parameters_sha256']} ({versions}). "
                 f"Compare with: holdfast ckpt show {files.name}-again",
                 "sub",
