@@ -21,6 +21,7 @@ LAYERS = [
         "known",
         "collect",
         "progress",
+        "slots",
         "team",
         "overlap",
         "account",

@@ -88,7 +88,7 @@ class RunConfig:
     updates: Annotated[int, Meta(ge=1)] = 100
     """Updates to make: one rollout and one learner step each."""
     env_steps: Annotated[int, Meta(ge=0)] = 0
-    """Length in steps of all slots together; above 0 it sets `updates`."""
+    """Length in steps of all slots that learners play; above 0 it sets `updates`."""
     stagger: Annotated[int, Meta(ge=0)] = 0
     """Steps over which the games are cut once, group by group, at the start of a world, so that games of
     equal length do not stay in step with each other; 0 is off."""

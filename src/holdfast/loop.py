@@ -9,7 +9,6 @@ whole update, so a run that was killed goes on from there as if nothing had happ
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -390,12 +389,18 @@ class Loop:
         self.registry.load_state_dict(state)
 
 
-def make_plan(config: Config, slots: int) -> Plan:
-    """Return the phases of a run; `env_steps` is turned into updates."""
-    updates = config.run.updates
-    if config.run.env_steps > 0:
-        updates = max(1, math.ceil(config.run.env_steps / (slots * config.learner.steps)))
-    return Plan(config.phases, config.plan, updates, config.world.options, config.learner)
+def make_plan(config: Config, slots: int | Callable[[Any], int]) -> Plan:
+    """Return the phases of a run; `env_steps` is turned into updates.
+
+    `slots` are those that learn: as many in every phase, or as a function says of the options of one.
+    """
+    slots_of = slots if callable(slots) else lambda options: slots
+    settings = (config.world.options, config.learner)
+    updates, steps = config.run.updates, config.run.env_steps
+    if steps > 0:
+        # No run of so many steps has more updates than steps.
+        updates = Plan(config.phases, config.plan, steps, *settings).updates_for(steps, slots_of)
+    return Plan(config.phases, config.plan, updates, *settings)
 
 
 def begin_world(world: World, seed: int, phase: Phase) -> None:

@@ -8,7 +8,7 @@ A phase may change the world's options and the learner's settings, but not the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -119,6 +119,17 @@ class Plan:
     def phase(self, update: int) -> Phase:
         """Return the phase of an update (from 1); the last one holds for all that follow."""
         return next((p for p in self.phases if update <= p.last), self.phases[-1])
+
+    def updates_for(self, env_steps: int, slots_of: Callable[[Any], int]) -> int:
+        """Return how many updates make so many steps; `slots_of` says how many slots learn in a world of some options."""
+        left, made = env_steps, 0
+        for phase in self.phases:
+            each = max(slots_of(phase.options), 1) * phase.learner.steps
+            updates = min(-(-left // each), phase.last - phase.first + 1)
+            left, made = left - updates * each, made + updates
+            if left <= 0:
+                break
+        return made
 
     def built_at(self, phase: Phase) -> int:
         """Return the first update of the world that a phase is played in: a phase with other options builds a new one."""

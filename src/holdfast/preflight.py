@@ -6,7 +6,6 @@ shows everything, `holdfast train` refuses what `run.min_sps` calls hopeless, `-
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 import time
@@ -23,8 +22,8 @@ from holdfast.loop import Loop, make_plan
 from holdfast.overlap import rollout_state, settled
 from holdfast.pace import describe
 from holdfast.run import RunDirectory, build
+from holdfast.slots import LearningSlots
 from holdfast.tables import text
-from holdfast.worlds import make_world
 
 SECONDS = 2.0
 LINE_BYTES = 4096
@@ -103,7 +102,7 @@ def _measure(loop: Loop, seconds: float) -> Estimate:
         if rounds and now - began >= seconds:
             break
     slots = size // short
-    total = _steps_of(loop, slots / loop.world.num_envs)
+    total = _steps_of(loop)
     saved = state_bytes(loop.registry.state_dict())
     for learner in loop.team.learners.values():
         if learner.replay is not None:  # it grows until it is full
@@ -126,28 +125,11 @@ def _measure(loop: Loop, seconds: float) -> Estimate:
     )
 
 
-def _steps_of(loop: Loop, share: float) -> int:
-    """Return the env steps of the whole run, of which learners play `share`; phases may have other games."""
-    slots_of = Sizes(loop.config.world.name, (loop.phase.options, loop.world.num_envs))
+def _steps_of(loop: Loop) -> int:
+    """Return the env steps of the whole run; phases may have other games and steps."""
+    slots_of = LearningSlots(loop.config, loop.world, loop.phase.options)
     rows = [(p.learner.steps * (p.last - p.first + 1), p.options) for p in loop.plan.phases]
-    return round(share * sum(steps * slots_of(options) for steps, options in rows))
-
-
-class Sizes:
-    """How many slots a world of some options has."""
-
-    def __init__(self, name: str, *known: tuple[Any, int]) -> None:
-        self._name, self._known = name, list(known)
-
-    def __call__(self, options: Any) -> int:
-        """Return it; a world of one game is made to see, once for all equal options."""
-        known = next((slots for known, slots in self._known if known == options), None)
-        if known is not None:
-            return known
-        one = make_world(self._name, replace(options, games=1))
-        with contextlib.closing(one):
-            self._known.append((options, one.slots_per_game * int(options.games)))
-        return self._known[-1][1]
+    return sum(steps * slots_of(options) for steps, options in rows)
 
 
 def _step_s(loop: Loop, seconds: float) -> float:
@@ -233,9 +215,9 @@ def hours(seconds: float) -> str:
 
 def plan_rows(config: Config) -> list[dict[str, Any]]:
     """Return the phases of a run in order: updates, env steps, and the settings that each one changes."""
-    slots_of = Sizes(config.world.name)
+    slots_of = LearningSlots(config)
     rows, after = [], 0
-    for phase in make_plan(config, slots_of(config.world.options)).phases:
+    for phase in make_plan(config, slots_of).phases:
         updates = phase.last - phase.first + 1
         after += updates * phase.learner.steps * slots_of(phase.options)
         rows.append(

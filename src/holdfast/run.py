@@ -53,6 +53,7 @@ from holdfast.rng import Streams
 from holdfast.selfplay.cast import Cast
 from holdfast.selfplay.opponents import frozen_of, scripts_of
 from holdfast.session import LiveRecorder, Outcome, train
+from holdfast.slots import LearningSlots
 from holdfast.store.checkpoint import Checkpoints
 from holdfast.store.files import read_json, storage_errors, write_atomic
 from holdfast.store.heartbeat import Heartbeat
@@ -223,7 +224,7 @@ def build(
         scripts_of(config.selfplay, roles, world.scripts),
         frozen_of(config.selfplay, roles, directory.path.parent),
     )
-    plan = make_plan(config, sum(len(slots) for slots in cast.seats.values()))
+    plan = make_plan(config, LearningSlots(config, world, first.options))
     begin_world(world, config.run.seed, plan.phase(1))
     if idle := cast.idle_history():
         warn(idle)

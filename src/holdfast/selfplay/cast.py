@@ -29,6 +29,7 @@ from holdfast.learn.roles import RolePolicies
 from holdfast.records import Array, Bools, Episode
 from holdfast.rng import Streams
 from holdfast.selfplay.lineups import Lineups, check_player
+from holdfast.selfplay.opponents import LEARN, players
 from holdfast.selfplay.options import SelfPlayConfig
 from holdfast.selfplay.pool import Pool
 from holdfast.selfplay.visitors import NOBODY, Slots, Visitors
@@ -92,8 +93,7 @@ class Cast:
         }
         past = dict.fromkeys(own, none)
         if self.pools:
-            half = world.games // 2
-            part = min(max(1, round(world.games * self.config.history / 2)), half)
+            part = past_games(world.games, self.config.history)
             first, second = self.roles
             past[second] = slots[world.games - 2 * part : world.games - part, 1]
             past[first] = slots[world.games - part :, 0]
@@ -313,6 +313,23 @@ class Cast:
                 self._guests[role].who = np.array(guests["who"], np.int64)
                 self._guests[role].remember(guests)
             self._fill(role)
+
+
+def past_games(games: int, history: float) -> int:
+    """Return in how many of the games each of two learners meets its past foes."""
+    return min(max(1, round(games * history / 2)), games // 2)
+
+
+def learned_slots(config: SelfPlayConfig, roles: Sequence[str], games: int) -> int:
+    """Return how many slots learners play in so many games; `roles` are those of the slots of one."""
+    if not config.enabled:
+        return games * len(roles)
+    who = players(config, roles)
+    learning = [role for role in roles if who[role] == LEARN]
+    slots = games * len(learning)
+    if len(roles) == len(set(learning)) == 2 and config.history > 0:
+        slots -= 2 * past_games(games, config.history)
+    return slots
 
 
 def make_pool(config: SelfPlayConfig) -> Pool:

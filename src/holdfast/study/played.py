@@ -28,8 +28,7 @@ def in_training(config: Any, run: Path, hold: str) -> tuple[Callable[[Found], An
 
     `hold` is what the starts shall hold; `auto` is the predator alone where the number of fish changes.
     """
-    options = config.world.options
-    plan = make_plan(config, options.games * options.fish)
+    plan = make_plan(config, lambda options: options.games * options.fish)
     several = len({phase.options.fish for phase in plan.phases}) > 1
     alone = hold == "predator" or (hold == "auto" and several)
     names = LAW[2:] if alone else LAW
