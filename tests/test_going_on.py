@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.cli.whatif import decide
 from holdfast.commands import to_type
 from holdfast.errors import ConfigError, StorageError
+from holdfast.guards.whatif import compare
 from holdfast.learn.restore import learner_states
 from holdfast.run import RunDirectory, resume
 from holdfast.store.journal import read_lines
@@ -87,3 +89,46 @@ def test_a_run_does_not_go_on_with_another_algorithm(tmp_path: Path) -> None:
     holdfast.train("CartPole-v1", runs_dir=tmp_path, run="r", say=quiet, updates=1, **CARTPOLE)
     with pytest.raises(ConfigError, match=r"(?s)cannot change.*learner\.kind"):
         resume("r", tmp_path, [("updates", 2), ("learner.kind", "vtrace")], say=quiet)
+
+
+SHOAL: dict[str, Any] = {
+    "games": 4,
+    "fish": 3,
+    "learner__steps": 8,
+    "hidden": "8",
+    "minibatch": 32,
+    "epochs": 1,
+    "threads": 1,
+    "probe__every": 0,
+    "probe__episodes": 1,
+    "tensorboard": False,
+    "guards__density__enabled": True,
+    "guards__density__lock_until": 0,
+}
+
+
+def test_a_run_that_ended_with_a_phase_begins_the_next_one_with_its_values(tmp_path: Path) -> None:
+    more = {
+        "plan__curriculum": "3:2,3:2",
+        "guards__density__targets": "0.1,0.2",
+        "guards__boost__enabled": True,
+        "guards__boost__phase_speeds": "1:0.5,2:0.6",
+        "guards__boost__phase_floors": "",
+        "guards__boost__floor": 0,
+        "guards__boost__penalty_caps": "",
+    }
+    found = []
+    for name in ("whole", "longer"):
+        first = 4 if name == "whole" else 2
+        holdfast.train(
+            "shoal", runs_dir=tmp_path, run=name, say=quiet, updates=first, **SHOAL, **more
+        )
+        if name == "longer":
+            resume(name, tmp_path, [("updates", 4)], say=quiet)
+        keys = ("world/density_penalty", "world/escape_boost_speed")
+        lines = list(read_lines(tmp_path / name / "metrics.jsonl"))
+        found.append([tuple(line[key] for key in keys) for line in lines])
+    assert found[0] == found[1] == [(0.1, 0.5), (0.1, 0.5), (0.2, 0.6), (0.2, 0.6)]
+    config = RunDirectory(tmp_path / "longer").config()
+    journal = read_lines(tmp_path / "longer" / "journal.jsonl")
+    assert compare(journal, decide(config, lines, True)[0], ["density", "boost"]) == []

@@ -196,6 +196,7 @@ class Loop:
             )
             self.world.set_clock(self.progress.env_steps)
             self.world.inherit(before)
+            own = self.values()
             for name, value in self.progress.turned.items():
                 self.world.set_value(name, value)
             begin_world(self.world, self.config.run.seed, phase)
@@ -209,7 +210,7 @@ class Loop:
         self.phase = phase
         if rebuilt and not restoring:
             self.progress.built += 1
-            self.signals.update(self.place())
+            self.signals.update({**self.place(), **own})
             self.ask(lambda guard: guard.requeue(self.signals))
 
     def place(self) -> dict[str, Any]:
@@ -387,6 +388,11 @@ class Loop:
         """Go on from the state of a checkpoint."""
         self.enter(self.plan.phase(max(1, int(state["progress"]["update"]))), restoring=True)
         self.registry.load_state_dict(state)
+
+    def replan(self) -> None:
+        """Let the guards of a run that goes on see its plan, which may be longer than it was."""
+        self.signals = {"update": self.progress.update, **self.place(), **self.values()}
+        self.ask(lambda guard: guard.replan(self.signals))
 
 
 def make_plan(config: Config, slots: int | Callable[[Any], int]) -> Plan:

@@ -291,6 +291,7 @@ class Session:
         if loop.progress.update >= loop.total:
             return resized
         self.say(f"resumed at update {checkpoint.update} of {loop.total} from {checkpoint.path}")
+        loop.replan()
         if resized:
             loop.progress.built += 1
             loop.signals.update(loop.place())

@@ -226,6 +226,17 @@ def test_the_cold_start_ends_with_an_evaluation_and_its_milestone_has_that_score
     assert (play.evaluations, play.pairs[0]["score"]) == (1, 0.06)
 
 
+def test_a_cold_start_that_the_end_of_the_run_had_cut_goes_on_in_a_longer_one() -> None:
+    play = Play(0.5, phase_steps=200, cold_start=True).run(3)
+    assert play.training == ["pursuer"]
+    place = {"update": 3, "phase/index": 1, "rollout/steps": STEPS}
+    play.take(play.guard.replan({**place, "phase/last_update": 3}))
+    assert play.training == ["pursuer"]
+    play.take(play.guard.replan({**place, "phase/last_update": 4}))
+    assert play.training == ["evader"] and play.probe_at == 4 and play.guard.status()["phase"] == 0
+    assert play.guard.replan({**place, "phase/last_update": 4}) == []
+
+
 def test_a_cold_start_of_one_update_is_evaluated_too() -> None:
     guard = Protocol(ProtocolConfig(cold_start=True))
     first = guard.initial({"update": 0, "phase/last_update": 1})

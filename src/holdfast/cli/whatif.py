@@ -151,20 +151,21 @@ def guards_of(config: Config, stages: Sequence[TailStage]) -> list[Guard]:
     return make_guards(config.guards, stages, config.world.options)
 
 
-def first_values(config: Config) -> dict[str, float]:
-    """Return the signals of the world's values before the first update: its options."""
+def own_values(config: Config) -> dict[int, dict[str, float]]:
+    """Return, by phase, the signals of the world's values when it is new: its options."""
     from holdfast.loop import make_plan
     from holdfast.worlds import world_type
 
-    options = make_plan(config, 1).phase(1).options
-    values = {
-        name: getattr(options, name, None) for name in world_type(config.world.name).value_names
-    }
-    return {
-        f"world/{name}": float(value)
-        for name, value in values.items()
-        if isinstance(value, int | float)
-    }
+    names = world_type(config.world.name).value_names
+    found = {}
+    for phase in make_plan(config, 1).phases:
+        values = {name: getattr(phase.options, name, None) for name in names}
+        found[phase.index] = {
+            f"world/{name}": float(value)
+            for name, value in values.items()
+            if isinstance(value, int | float)
+        }
+    return found
 
 
 def decide(
@@ -174,7 +175,7 @@ def decide(
     from holdfast.guards.whatif import Watched, replay
 
     watched = [Watched(guard) for guard in guards_of(config, stages)]
-    found = replay(lines, watched, first_values(config))
+    found = replay(lines, watched, own_values(config))
     if ended:
         last = lines[-1]
         found += [(int(last["update"]), g.name, d) for g in watched for d in g.final(last)]

@@ -28,7 +28,11 @@ class Guard(ABC):
         return []
 
     def requeue(self, signals: Signals) -> list[Decision]:
-        """Return what a world that was rebuilt between two updates needs again."""
+        """Return what a world that was rebuilt between two updates needs again; `world/...` are its own values."""
+        return []
+
+    def replan(self, signals: Signals) -> list[Decision]:
+        """Return what must be set otherwise because a run goes on, perhaps by a longer plan than it ended with."""
         return []
 
     def final(self, signals: Signals) -> list[Decision]:

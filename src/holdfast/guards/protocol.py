@@ -144,6 +144,17 @@ class Protocol(Guard):
             self.freeze.change(env_steps)
         return decisions + self._next(signals, cause)
 
+    def replan(self, signals: Signals) -> list[Decision]:
+        """Go on with a cold start that only the end of the run had ended."""
+        left = self._cold_updates(signals)
+        cut = self.config.cold_start and not self.cold and signals.get("phase/index") == 1
+        if not cut or left <= 0:
+            return []
+        self.cold, self.role = True, EVADER
+        cause = Cause("update", signals.get("update"), signals.get("phase/last_update"))
+        decisions = self._train(cause, "cold start", signals)
+        return [*decisions, Decision("probe", cause)] if left == 1 else decisions
+
     # --- phases ---------------------------------------------------------------------------------
 
     def _steps(self, signals: Signals) -> int:

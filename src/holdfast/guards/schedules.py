@@ -87,6 +87,9 @@ class DensitySchedule(Guard):
     def step(self, signals: Signals) -> list[Decision]:
         return self._set(signals, force=False)
 
+    def replan(self, signals: Signals) -> list[Decision]:
+        return self._set(signals, force=False)
+
     def _set(self, signals: Signals, force: bool) -> list[Decision]:
         coming = int(signals.get("update", 0)) + 1
         limit = number(signals, "guard/gate/phase_limit")
@@ -253,6 +256,9 @@ class BoostSchedule(Guard):
         stage = number(signals, "guard/gate/stage")
         self.stage = self.stage if stage is None else int(stage)
         return self._set(signals, self._adapt(signals), force=False)
+
+    def replan(self, signals: Signals) -> list[Decision]:
+        return self._set(signals, None, force=False)
 
     def _adapt(self, signals: Signals) -> Cause | None:
         """Move the base of the present phase; return why, or None."""

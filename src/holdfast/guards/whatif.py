@@ -19,30 +19,32 @@ from holdfast.records import Decision, Signals
 
 Replayed = tuple[int, str, Decision]
 """Update, guard, decision."""
+Question = Callable[[Guard, dict[str, Any]], list[Decision]]
 SIZES = ("world/games", "world/slots_per_game")
 
 
 def replay(
     lines: Iterable[Mapping[str, Any]],
     guards: Sequence[Guard],
-    values: Mapping[str, float] | None = None,
+    values: Mapping[int, Mapping[str, float]] | None = None,
 ) -> list[Replayed]:
     """Return every decision that the guards make on the recorded lines, in order.
 
-    `values` are the `world/...` signals before the first update; no line has them, since guards turn them then.
+    `values` are, by the index of a phase, the `world/...` signals of its world when it is new; no line has them, since
+    guards turn them then.
     """
     found: list[Replayed] = []
     own = tuple(f"guard/{guard.name}/" for guard in guards)
     before: Mapping[str, Any] | None = None
     for line in lines:
         update = int(line["update"])
-        if before is None or _rebuilt(before, line):
+        for question in _asked(before, line):
             signals = _sizes(before, line, own)
-            signals.update((values or {}) if before is None else {})
+            signals.update((values or {}).get(int(line.get("phase/index", 1)), {}))
             for guard in guards:
                 _merge(signals, guard)
             for guard in guards:
-                found += [(update - 1, guard.name, d) for d in _outside(guard, signals, before)]
+                found += [(update - 1, guard.name, d) for d in question(guard, signals)]
                 _merge(signals, guard)
         signals = {key: value for key, value in line.items() if not key.startswith(own)}
         for guard in guards:
@@ -66,6 +68,9 @@ class Watched(Guard):
     def requeue(self, signals: Signals) -> list[Decision]:
         return self.guard.requeue(signals)
 
+    def replan(self, signals: Signals) -> list[Decision]:
+        return self.guard.replan(signals)
+
     def final(self, signals: Signals) -> list[Decision]:
         return self.guard.final(signals)
 
@@ -84,14 +89,24 @@ class Watched(Guard):
         self.guard.load_state_dict(state)
 
 
-def _outside(
-    guard: Guard, signals: dict[str, Any], before: Mapping[str, Any] | None
-) -> list[Decision]:
-    """Return what a guard decides outside an update: at the beginning, and when the world was rebuilt."""
+def _asked(before: Mapping[str, Any] | None, line: Mapping[str, Any]) -> list[Question]:
+    """Return what guards were asked before an update: at the beginning, by a longer plan, and in a world that was rebuilt."""
     if before is None:
-        return guard.initial(signals)
-    requeue: Callable[[dict[str, Any]], list[Decision]] | None = getattr(guard, "requeue", None)
-    return requeue(signals) if requeue else []
+        return [lambda guard, signals: guard.initial(signals)]
+    asked: list[Question] = []
+    if _replanned(before, line):
+        asked.append(lambda guard, signals: guard.replan(signals))
+    if _rebuilt(before, line):
+        asked.append(lambda guard, signals: guard.requeue(signals))
+    return asked
+
+
+def _replanned(before: Mapping[str, Any], line: Mapping[str, Any]) -> bool:
+    """Return whether the run was made longer or shorter between two lines."""
+    keys = ["phase/count"]
+    if before.get("phase/index") == line.get("phase/index"):
+        keys.append("phase/last_update")
+    return any(before.get(key) != line.get(key) for key in keys)
 
 
 def _rebuilt(before: Mapping[str, Any], line: Mapping[str, Any]) -> bool:
