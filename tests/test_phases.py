@@ -102,3 +102,16 @@ def test_what_a_phase_could_not_change_is_refused(setting: str, tmp_path: Path) 
 def test_windows_that_cannot_be_read_are_refused_before_a_run_is_made() -> None:
     with pytest.raises(ConfigError, match=r"learner\.entropy_windows: '1\+:-1'"):
         resolve("shoal", [("entropy_windows", "1+:-1")])
+
+
+def test_a_boost_that_spans_phases_is_one_of_each_phases_own_reward(tmp_path: Path) -> None:
+    phases = TWO + "world = { view_reward = 3.0 }\n"
+    boost = {"enabled": True, "stall_updates": 0, "early_updates": 3, "early_value": "view_reward"}
+    more = {f"guards.bootstrap.{key}": value for key, value in boost.items()}
+    loop = loop_of(tmp_path / "a", "shoal", phases, fish=3, view_reward=5, **more)
+    found = []
+    for _ in range(4):
+        loop.enter(loop.plan.phase(loop.progress.update + 1))
+        found.append(loop.world.value("view_reward"))
+        loop.update()
+    assert found == [10.0, 10.0, 6.0, 3.0]

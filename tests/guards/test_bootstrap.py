@@ -178,6 +178,19 @@ def test_the_early_window_boosts_a_reward_and_gives_it_back() -> None:
     assert run.step(5) == []
 
 
+def test_in_a_new_phase_the_boost_is_that_of_its_own_reward() -> None:
+    run = machine(early_updates=3, early_factor=2.0, stall_updates=0)
+    run.guard.initial(run.sizes())
+    run.step(5)
+    assert run.guard.requeue(run.sizes()) == []
+    again = machine(early_updates=3, early_factor=2.0, stall_updates=0)
+    again.guard.load_state_dict(run.guard.state_dict())
+    (up,) = again.guard.requeue({**run.sizes(), "world/reward_progress": 0.5})
+    assert (up.kind, up.name, up.value) == ("set_world", "reward_progress", 1.0)
+    run.step(5), run.step(5)
+    assert run.guard.requeue({**run.sizes(), "world/reward_progress": 0.5}) == []
+
+
 def test_a_rebuilt_world_plays_no_script_and_the_machine_knows_it() -> None:
     run = machine(stall_updates=1, inject_steps=10_000)
     run.step()

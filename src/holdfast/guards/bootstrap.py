@@ -144,6 +144,7 @@ class BootstrapGuard(Guard):
         self.injections = 0
         self.slots = 0
         self.boosted = False
+        self._boost_to = 0.0
         self._env_steps = 0
         facts = {"gain_fact": config.stall_updates, "fact": config.plateau_updates}
         self._wanted = [
@@ -180,10 +181,13 @@ class BootstrapGuard(Guard):
         return [*decisions, self._play(signals, trigger, text, self.config.inject_share, cause)]
 
     def requeue(self, signals: Signals) -> list[Decision]:
-        """A world that was rebuilt plays no script: what was left of one is over."""
+        """A world that was rebuilt plays no script: what was left of one is over. Of its own reward the boost is taken anew."""
         if self.state == "inject":
             self._rest()
-        return []
+        own = number(signals, f"world/{self.config.early_value}")
+        if not self.boosted or own is None or own * self.config.early_factor == self._boost_to:
+            return []
+        return [self._boost_of(own, signals)]
 
     def _opening(self) -> str:
         """Return `script`, and forward for what it leaves of `forward_steps`."""
@@ -278,9 +282,15 @@ class BootstrapGuard(Guard):
         if not wanted or now is None:
             message = f"{name} is no longer boosted: the phase's own holds again"
             return [Decision("unset_world", cause, name=name, message=message)]
-        value = now * config.early_factor
+        return [self._boost_of(now, signals)]
+
+    def _boost_of(self, own: float, signals: Signals) -> Decision:
+        """Return the decision that boosts the world's own value."""
+        name, last = self.config.early_value, self.config.early_updates
+        value = self._boost_to = own * self.config.early_factor
+        cause = Cause("update", int(signals.get("update", 0)), last)
         message = f"{name} is boosted to {value:g} up to update {last}"
-        return [Decision("set_world", cause, name=name, value=value, message=message)]
+        return Decision("set_world", cause, name=name, value=value, message=message)
 
     def light(self) -> str:
         return "yellow" if self.state == "inject" and self.trigger != "opening" else "green"
@@ -309,6 +319,7 @@ class BootstrapGuard(Guard):
             "injections": self.injections,
             "slots": self.slots,
             "boosted": self.boosted,
+            "boost_to": self._boost_to,
             "env_steps": self._env_steps,
             "wanted": state_of(self._wanted),
         }
@@ -321,6 +332,7 @@ class BootstrapGuard(Guard):
         self.bests = deque(map(float, state["bests"]), maxlen=self.config.plateau_updates + 1)
         self.injections, self.slots = int(state["injections"]), int(state["slots"])
         self.boosted, self._env_steps = bool(state["boosted"]), int(state["env_steps"])
+        self._boost_to = float(state.get("boost_to", 0.0))
         restore(self._wanted, state.get("wanted"))
 
 
