@@ -132,3 +132,14 @@ def test_a_run_that_ended_with_a_phase_begins_the_next_one_with_its_values(tmp_p
     config = RunDirectory(tmp_path / "longer").config()
     journal = read_lines(tmp_path / "longer" / "journal.jsonl")
     assert compare(journal, decide(config, lines, True)[0], ["density", "boost"]) == []
+
+
+def test_a_world_that_is_made_smaller_keeps_what_guards_have_set(tmp_path: Path) -> None:
+    more = {"updates": 2, "guards__density__targets": "0.3"}
+    holdfast.train("shoal", runs_dir=tmp_path, run="r", say=quiet, **SHOAL, **more)
+    path = tmp_path / "r" / "run.toml"
+    path.write_text(path.read_text().replace("games = 4", "games = 3"))
+    resume("r", tmp_path, [("updates", 4)], say=quiet)
+    lines = list(read_lines(tmp_path / "r" / "metrics.jsonl"))
+    assert [line["world/games"] for line in lines] == [4, 4, 3, 3]
+    assert [line["world/density_penalty"] for line in lines] == [0.3] * 4

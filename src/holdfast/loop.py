@@ -194,12 +194,8 @@ class Loop:
             self.world = make_world(
                 self.config.world.name, phase.options, record=self.events.at(phase.name)
             )
-            self.world.set_clock(self.progress.env_steps)
             self.world.inherit(before)
-            own = self.values()
-            for name, value in self.progress.turned.items():
-                self.world.set_value(name, value)
-            begin_world(self.world, self.config.run.seed, phase)
+            own = self.renew(phase)
             self.registry.register("world", self.world)
             self.cast.fit(self.world)
         self.team.configure(phase.learner)
@@ -209,13 +205,26 @@ class Loop:
             self.feed.refit()
         self.phase = phase
         if rebuilt and not restoring:
-            self.progress.built += 1
-            self.signals.update({**self.place(), **own})
-            self.ask(lambda guard: guard.requeue(self.signals))
+            self.rebuilt(own)
+
+    def renew(self, phase: Phase) -> dict[str, float]:
+        """Begin the episodes of a new world at the clock of the run, with what guards have set; return its own values."""
+        self.world.set_clock(self.progress.env_steps)
+        own = self.values()
+        for name, value in self.progress.turned.items():
+            self.world.set_value(name, value)
+        begin_world(self.world, self.config.run.seed, phase)
+        return own
+
+    def rebuilt(self, own: dict[str, float]) -> None:
+        """Let the guards give a new world, whose own values these are, what it needs."""
+        self.progress.built += 1
+        self.signals.update({**self.place(), **own})
+        self.ask(lambda guard: guard.requeue(self.signals))
 
     def place(self) -> dict[str, Any]:
         """Return the signals that say where in the plan and in which world the run stands."""
-        phases = self.plan.phases
+        phases, labels = self.plan.phases, self.world.start_labels
         coming = phases[min(self.phase.index, len(phases) - 1)]
         return {
             "phase/index": self.phase.index,
@@ -227,6 +236,7 @@ class Loop:
             "world/slots_per_game": self.world.slots_per_game,
             "world/built": self.progress.built,
             "rollout/steps": self.feed.seats[0].rollout.rewards.size,
+            **({"starts/labels": list(labels)} if labels else {}),
         }
 
     def schedule(self) -> None:
@@ -308,7 +318,8 @@ class Loop:
         self.signals.update(self.place())
         self.signals.update(self._starts)
         if self.places is not None:
-            self.signals.update(self.places.take(progress.update, gathered.episodes))
+            labels = self.world.start_labels
+            self.signals.update(self.places.take(progress.update, gathered.episodes, labels))
         self.signals["update"] = progress.update
         self.signals["env_steps"] = progress.env_steps
         self.signals["episode/count"] = progress.episodes
@@ -388,6 +399,14 @@ class Loop:
         """Go on from the state of a checkpoint."""
         self.enter(self.plan.phase(max(1, int(state["progress"]["update"]))), restoring=True)
         self.registry.load_state_dict(state)
+
+    def resize(self, state: dict[str, Any]) -> dict[str, float]:
+        """Begin anew in a world that is larger or smaller than that of the checkpoint; return its own values."""
+        self.progress.load_state_dict(state["progress"])
+        self.world.inherit_state(state["world"])
+        own = self.renew(self.phase)
+        self.seat()
+        return own
 
     def replan(self) -> None:
         """Let the guards of a run that goes on see its plan, which may be longer than it was."""

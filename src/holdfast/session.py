@@ -287,15 +287,14 @@ class Session:
                 check_same(state[name]["spec"], part.spec, self.config.world.name)
         loop.enter(loop.plan.phase(max(1, int(state["progress"]["update"]))), restoring=True)
         resized = not same_size(state["collector"], loop.collector.state_dict())
+        own = loop.resize(state) if resized else {}
         loop.restore(refitted(state, loop.registry.state_dict()) if resized else state)
         if loop.progress.update >= loop.total:
             return resized
         self.say(f"resumed at update {checkpoint.update} of {loop.total} from {checkpoint.path}")
         loop.replan()
         if resized:
-            loop.progress.built += 1
-            loop.signals.update(loop.place())
-            loop.ask(lambda guard: guard.requeue(loop.signals))
+            loop.rebuilt(own)
         if resized or not loop.world.saves_state:
             why = "has another size now" if resized else "cannot save its state"
             self.say(

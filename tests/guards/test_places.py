@@ -9,7 +9,7 @@ import numpy as np
 
 from holdfast.guards.supply import DeathPlaces, MinedStage, Record
 from holdfast.guards.tails import TailLedger, TailsConfig
-from holdfast.records import Episode, Start
+from holdfast.records import Decision, Episode, Start
 
 
 def died(place: str, mark: float = 0.0, start: Start | None = None) -> Episode:
@@ -120,3 +120,24 @@ def test_the_ledger_replays_a_few_seconds_before_the_place_where_mario_dies() ->
     assert all(150 < x < 290 for _, x in replays), "before the goomba, after the beginning"
     place = next(iter(replays))[0]
     assert ledger.about(place)["failures"] >= 4 and ledger.status()["mined_consumed"] >= 4
+
+
+def test_places_of_stages_that_are_no_longer_played_are_forgotten() -> None:
+    places = DeathPlaces(at_least=2)
+    places.take(1, [died("1-1:37:64")] * 9, ["1-1"])
+    signals = places.take(2, [died("1-2:5:32")] * 2, ["1-2"])
+    assert ids(signals) == ["1-2:5:32"] and signals["places/known"] == 1
+
+
+def test_mined_starts_wait_while_their_stage_is_not_played() -> None:
+    ledger = TailLedger(TailsConfig(enabled=True, mine=True))
+    mined = [Start(snapshot={"ram": np.zeros(3)}, label=s, id=f"{s}:1:2") for s in ("1-1", "1-2")]
+    signals = {"world/games": 4, "world/slots_per_game": 1, "update": 1}
+
+    def labels(decisions: list[Decision]) -> set[str]:
+        return {start.label for d in decisions for start in d.value}
+
+    assert labels(ledger.step({**signals, "starts/mined": mined})) == {"1-1", "1-2"}
+    assert labels(ledger.requeue({**signals, "starts/labels": ["1-2"]})) == {"1-2"}
+    assert ledger.requeue({**signals, "starts/labels": ["2-1"]}) == []
+    assert labels(ledger.requeue({**signals, "starts/labels": ["1-1", "2-1"]})) == {"1-1"}

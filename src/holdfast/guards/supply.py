@@ -192,12 +192,15 @@ class MinedStage(LiveStage):
             one is not two for one, two in zip(before, self.starts, strict=True)
         )
 
-    def needy(self, records: Mapping[str, Record], most_uses: int) -> list[tuple[int, int, int]]:
-        """Return a heap of (need, uses, position) of the uncured starts that are not given up."""
+    def needy(
+        self, records: Mapping[str, Record], most_uses: int, labels: Sequence[str] = ()
+    ) -> list[tuple[int, int, int]]:
+        """Return a heap of (need, uses, position) of the uncured starts that are not given up; with `labels`, of these only."""
         heap = []
         for k, start in enumerate(self.starts):
             record = records[start.id]
-            if record.state != "cured" and record.quota < most_uses:
+            played = not labels or start.label in labels
+            if played and record.state != "cured" and record.quota < most_uses:
                 heap.append((record.rank, record.quota, k))
         heapq.heapify(heap)
         return heap
@@ -276,13 +279,16 @@ class DeathPlaces:
         self._deaths: dict[str, int] = {}
         self._update = 0
 
-    def take(self, update: int, episodes: Sequence[Episode]) -> dict[str, Any]:
+    def take(
+        self, update: int, episodes: Sequence[Episode], labels: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """Count the deaths of an update; return its signals, `starts/mined` with the starts among them.
 
+        With `labels`, places that do not begin with one of them and a colon are no longer played, and forgotten.
         A place is offered when somebody died there now and it is one of the worst: what the ledger counts as a relapse.
         Nothing is offered of a world that keeps no moments before a death.
         """
-        self._forget(update)
+        self._forget(update, labels)
         found: dict[str, Start] = {}
         dead = 0
         for episode in episodes:
@@ -320,11 +326,15 @@ class DeathPlaces:
             for place in order
         ]
 
-    def _forget(self, update: int) -> None:
-        """Let the weights fall; a place whose weight is next to nothing is forgotten."""
+    def _forget(self, update: int, labels: Sequence[str]) -> None:
+        """Let the weights fall; a place whose weight is next to nothing, or that is no longer played, is forgotten."""
         factor = 0.5 ** ((update - self._update) / self.half_life)
         self._update = update
-        self._weights = {p: w * factor for p, w in self._weights.items() if w * factor > 0.01}
+        self._weights = {
+            place: weight * factor
+            for place, weight in self._weights.items()
+            if weight * factor > 0.01 and (not labels or place.partition(":")[0] in labels)
+        }
         self._deaths = {place: self._deaths[place] for place in self._weights}
 
     def state_dict(self) -> dict[str, Any]:

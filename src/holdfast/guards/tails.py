@@ -89,7 +89,7 @@ class TailLedger(Guard):
     """Replays hard starts and keeps the books on them.
 
     Reads `world/games`, `world/slots_per_game`, `starts/begun`, `starts/ended`, `starts/waiting`,
-    `starts/forced` and `starts/mined`.
+    `starts/forced`, `starts/mined` and `starts/labels`.
     """
 
     name = "tails"
@@ -214,7 +214,8 @@ class TailLedger(Guard):
         """Fill the queues of the games up to `depth`, for the configured share of resets."""
         config, waiting = self.config, self.book.waiting()
         slots = int(number(signals, "world/slots_per_game") or 1)
-        needy = self.book.mined.needy(self.book.records, config.mine_uses)
+        labels = signals.get("starts/labels") or ()
+        needy = self.book.mined.needy(self.book.records, config.mine_uses, labels)
         orders: dict[int, Iterator[Start]] = {}
         chosen: list[tuple[int, Start]] = []
         taken: Counter[int] = Counter()

@@ -21,6 +21,7 @@ Replayed = tuple[int, str, Decision]
 """Update, guard, decision."""
 Question = Callable[[Guard, dict[str, Any]], list[Decision]]
 SIZES = ("world/games", "world/slots_per_game")
+PLACES = (*SIZES, "starts/labels")
 
 
 def replay(
@@ -127,7 +128,7 @@ def _sizes(
         for key, value in (before or {}).items()
         if key.startswith("guard/") and not key.startswith(own)
     }
-    signals.update({k: v for k, v in line.items() if k.startswith("phase/") or k in SIZES})
+    signals.update({k: v for k, v in line.items() if k.startswith("phase/") or k in PLACES})
     signals["update"] = int(line["update"]) - 1
     return signals
 

@@ -166,6 +166,7 @@ METRICS = (
     Field("starts/ended", "array", "the starts whose episodes ended, with their facts"),
     Field("starts/waiting", "any", "starts that wait in each game"),
     Field("starts/mined", "array", "starts a few seconds before the worst places of death"),
+    Field("starts/labels", "array", "the stages whose mined starts are played in this phase"),
     Field("places/worst", "string", "place where most deaths happened lately: stage:area:x"),
     Field("places/<name>", "number", "deaths of this update, places known, share of the worst one"),
     Field("starts/forced", "integer", "games cut by force in this update"),

@@ -59,6 +59,8 @@ class World(VectorEnv[Array, Array, Array]):
     """Facts that every episode has, where a world knows them beforehand."""
     game_roles: tuple[str, ...] = ()
     """Roles of the slots of one game; of the class, each role once, or nothing where only a world that is made knows them."""
+    start_labels: tuple[str, ...] = ()
+    """Labels of the starts that belong to this world, where it tells them apart: the stages that it plays."""
     scripts: tuple[str, ...] = ()
     """Names of policies that the world plays by itself: opponents and baselines."""
 
@@ -176,6 +178,9 @@ class World(VectorEnv[Array, Array, Array]):
 
     def inherit(self, before: World) -> None:
         """Take over what was learned of the game in the world of the phase before, which may be closed."""
+
+    def inherit_state(self, state: State) -> None:
+        """Take over the same from the state of a world that differs in its number of games alone."""
 
     def override(self, slots: Sequence[int], script: str) -> int:
         """Let a script such as `RIGHT+B:180` choose the actions of these slots; return its frames."""

@@ -307,3 +307,35 @@ def test_a_phase_or_probe_for_another_network_is_refused(
     with pytest.raises(ConfigError, match=f"{place}.*{said}"):
         train(tmp_path, "other", **(plan if place == "phase 2" else probe))
     assert not (tmp_path / "other").exists()
+
+
+def test_mined_starts_are_played_only_while_their_stage_is(tmp_path: Path) -> None:
+    stages = {"plan__option": "stages", "plan__curriculum": "1-1:12,1-2:3"}
+    run = train(tmp_path, "r", **{**TAILS, **stages, "run__updates": 15, "world__games": 16})
+    lines = untimed(run, "metrics.jsonl")
+    assert [line["starts/labels"] for line in lines] == [["1-1"]] * 12 + [["1-2"]] * 3
+    assert lines[-1]["guard/tails/mined"] > 0
+    assert any(line["guard/tails/injections"] for line in lines[:12])
+    later = [e["start"] for e in read_lines(run / "episodes.jsonl") if e["update"] > 12]
+    assert later and {start["label"] for start in later} == {"1-2"}
+
+
+def test_a_smaller_world_goes_on_with_clock_and_stages(tmp_path: Path) -> None:
+    staged = {
+        "world__stages": "1-1,1-2",
+        "world__stage_schedule": "curriculum",
+        "world__stage_unlock": 0.0,
+        "world__stage_episodes": 1,
+        "world__anneal": "death>-50@100000",
+    }
+    run = train(tmp_path, "r", **{**staged, "run__updates": 4})
+    path = run / "run.toml"
+    path.write_text(path.read_text().replace("games = 6", "games = 5"))
+    resume("r", tmp_path, [("updates", 5)], say=quiet)
+    kept = [c.load()["world"]["schedule"] for c in RunDirectory(run).checkpoints().all()]
+    assert [len(rates) for rates in kept] == [7] * len(kept)
+    assert kept[-1][4] == 2 and sum(kept[-1][2:4]) >= sum(kept[-2][2:4]) > 0
+    lines = untimed(run, "metrics.jsonl")
+    assert [line["world/games"] for line in lines] == [6] * 4 + [5]
+    deaths = [line["world/reward_death"] for line in lines]
+    assert deaths == sorted(deaths, reverse=True) and len(set(deaths)) == 5

@@ -74,6 +74,7 @@ class MarioWorld(World):
         self._limits = {name: int(getattr(o, name)) for name in _LIMITS}
         self._rules = self._make_rules()
         self._schedule = Schedule(o)
+        self.start_labels = tuple(stage_name(stage) for stage in self._schedule.stages)
         self._trail = Trail(self._machines.bank, self._greys, o.trail, o.trail_every)
         self._starts = StartQueues(o.games)
         self._seeds = np.zeros(o.games, np.int64)
@@ -223,6 +224,10 @@ class MarioWorld(World):
         """Take over the clear rates and unlocked stages of another mario world."""
         if isinstance(before, MarioWorld):
             self._schedule.inherit(before._schedule)
+
+    def inherit_state(self, state: State) -> None:
+        """Take over the clear rates and unlocked stages from the state of a world of as many stages."""
+        self._schedule.load(np.asarray(state["schedule"]))
 
     def records(self) -> dict[str, Array]:
         """Return where every game stands now, one array `[N]` a name: `books.COLUMNS`, and the reward so far"""
