@@ -45,6 +45,8 @@ class Team:
         self.training = tuple(learners)
         """Roles that learn from the coming rollouts; the others play on unchanged."""
         self._last_good: dict[str, dict[str, Any]] = {}
+        self._last_known: dict[str, dict[str, Any]] = {}
+        """What each novelty was before the last `learn`."""
 
     @property
     def parts(self) -> dict[str, Stateful]:
@@ -103,6 +105,8 @@ class Team:
     def learn(self, seats: Sequence[Seat]) -> dict[str, float]:
         """Update those that train; return `train/...` signals and how many numbers were not finite."""
         self._last_good = {role: self.learners[role].state_dict() for role in self.training}
+        paid = [role for role in self.training if role in self.novelties]
+        self._last_known = {role: self.novelties[role].state_dict() for role in paid}
         signals: dict[str, float] = {}
         bad = 0
         for (role, learner), seat in zip(self.learners.items(), seats, strict=True):
@@ -134,6 +138,8 @@ class Team:
         """Go back to before the last `learn`, but keep the settings."""
         for role, state in self._last_good.items():
             restore(self.learners[role], state)
+        for role, state in self._last_known.items():
+            self.novelties[role].load_state_dict(state)
 
     def policy(self) -> Policy | RolePolicies:
         """Return frozen copies of what the learners play now."""
