@@ -226,7 +226,7 @@ def build(
     )
     plan = make_plan(config, LearningSlots(config, world, first.options))
     begin_world(world, config.run.seed, plan.phase(1))
-    if idle := cast.idle_history():
+    for idle in filter(None, (cast.idle_history(), cast.idle_tremble())):
         warn(idle)
     stages = load_stages(config, held=bool(directory.checkpoints(config).all()))
     warn_of_leaks(config, stages, plan.updates, warn)

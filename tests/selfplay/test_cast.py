@@ -143,6 +143,14 @@ def test_the_players_come_back_from_a_checkpoint() -> None:
     np.testing.assert_array_equal(players.act(made, obs), again.act(made, obs))
 
 
+def test_a_tremble_without_past_opponents_is_said() -> None:
+    assert cast(history=0.5, tremble=0.2)[1].idle_tremble() == ""
+    assert cast(history=0.0)[1].idle_tremble() == ""
+    assert "tremble = 0.2 does nothing" in cast(history=0.0, tremble=0.2)[1].idle_tremble()
+    scripted = cast(history=0.5, tremble=0.2, evader="flee")[1]
+    assert "two learners" in scripted.idle_tremble()
+
+
 def test_only_past_opponents_tremble() -> None:
     made, steady = cast(history=0.5)
     _, shaky = cast(history=0.5, tremble=0.9, tremble_steps=50.0)

@@ -131,6 +131,15 @@ class Cast:
             f"selfplay.history = {share:g} does nothing: it takes games of two learners, and {who}."
         )
 
+    def idle_tremble(self) -> str:
+        """Return why nobody's hands tremble although the settings ask for it; mostly nothing."""
+        if not self.config.enabled or not self.config.tremble or self.pools:
+            return ""
+        return (
+            f"selfplay.tremble = {self.config.tremble:g} does nothing: only the hands of past opponents tremble, and there "
+            "are none. Meet some with --selfplay.history 0.3 and two learners, or leave it out: --selfplay.tremble 0"
+        )
+
     def remember(self, role: str, state: Mapping[str, Any], update: int) -> None:
         """Offer a policy to the pool of its role; the first one takes every seat of the pool."""
         if role not in self.pools:
