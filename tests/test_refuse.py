@@ -13,6 +13,7 @@ from holdfast.rng import Streams
 from holdfast.team import make_team
 from holdfast.worlds import make_world
 
+MICRO = [("guards.protocol.phase_steps", "0")]
 SAC = [("kind", "sac"), ("learner.sac.auto_entropy", "false"), ("entropy", "0.1")]
 
 
@@ -65,7 +66,85 @@ def test_details_of_a_part_that_is_off_may_stay() -> None:
 def test_a_guard_cannot_protect_what_has_no_fisher_diagonal(guard: str, setting: str) -> None:
     more = [("memory", "gru")] if setting == "memory" else [("noisy", "true")]
     asked = [(f"guards.{guard}.enabled", "true"), (f"guards.{guard}.protect", "10")]
+    asked.append((f"guards.{guard}.curriculum.kind", "smooth"))
     config = resolve("pursuit", [("selfplay.enabled", "true"), ("games", "2"), *asked, *more])
     world = make_world(config.world.name, config.world.options)
     with pytest.raises(ConfigError, match="EWC covers networks that"):
         make_team(config, world, Streams(1))
+
+
+SIDES = ("selfplay.enabled", "true")
+NEVER = ("probe.every", "0")
+GATED = [("guards.gate.enabled", "true"), ("guards.density.enabled", "true")]
+
+
+@pytest.mark.parametrize(
+    ("guard", "setting", "value"),
+    [
+        ("protocol", "evader_first", "true"),
+        ("protocol", "warm_start_steps", "100"),
+        ("protocol", "mixed_share", "0.2"),
+        ("protocol", "protect", "10"),
+        ("balance", "protect", "10"),
+    ],
+)
+def test_what_is_to_happen_at_an_advance_needs_levels(guard: str, setting: str, value: str) -> None:
+    settings = [SIDES, (f"guards.{guard}.enabled", "true"), (f"guards.{guard}.{setting}", value)]
+    flag = f"--guards.{guard}.{setting.replace('_', '-')} (0|0.0|false)$"
+    with pytest.raises(ConfigError, match=rf"{setting} = .* there are no levels.*{flag}"):
+        refuse_unfit(resolve("pursuit", settings), Path("runs"))
+    levels = (f"guards.{guard}.curriculum.kind", "smooth")
+    refuse_unfit(resolve("pursuit", [*settings, levels]), Path("runs"))
+    off = (f"guards.{guard}.enabled", "false")
+    refuse_unfit(resolve("pursuit", [*settings, off]), Path("runs"))
+
+
+@pytest.mark.parametrize(
+    ("world", "guard", "settings"),
+    [
+        ("shoal", "gate", GATED),
+        ("pursuit", "balance", [SIDES]),
+        ("pursuit", "dampen", [SIDES]),
+        ("pursuit", "collapse", [SIDES, ("guards.collapse.rate_below", "0.1")]),
+        ("pursuit", "protocol", [SIDES, *MICRO, ("guards.protocol.boost_gap", "0.3")]),
+        ("pursuit", "protocol", [SIDES, *MICRO, ("guards.protocol.freeze.role", "evader")]),
+        ("shoal", "plateau", [("guards.plateau.signal", "probe/ed100")]),
+    ],
+)
+def test_a_guard_that_decides_by_evaluations_needs_some(
+    world: str, guard: str, settings: list[tuple[str, str]]
+) -> None:
+    settings = [*settings, (f"guards.{guard}.enabled", "true")]
+    with pytest.raises(
+        ConfigError, match=rf"guards\.{guard} decides by evaluations.*--probe\.every"
+    ):
+        refuse_unfit(resolve(world, [*settings, NEVER]), Path("runs"))
+    refuse_unfit(resolve(world, settings), Path("runs"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [("guards.collapse.enabled", "true")],
+        [("guards.protocol.enabled", "true"), ("guards.dampen.enabled", "true")],
+        [("guards.protocol.enabled", "true"), *MICRO],
+    ],
+)
+def test_guards_that_need_no_evaluations_or_ask_for_them_are_taken_without(
+    settings: list[tuple[str, str]],
+) -> None:
+    refuse_unfit(resolve("pursuit", [SIDES, NEVER, *settings]), Path("runs"))
+
+
+def test_a_boost_without_fish_that_start_with_one_is_refused(tmp_path: Path) -> None:
+    boost, off = ("guards.boost.enabled", "true"), ("world.escape_boost", "false")
+    with pytest.raises(
+        ConfigError, match=r"escape_boost_speed, which does nothing.*--world\.escape"
+    ):
+        refuse_unfit(resolve("shoal", [boost, off]), Path("runs"))
+    refuse_unfit(resolve("shoal", [boost]), Path("runs"))
+    path = tmp_path / "a.toml"
+    path.write_text(
+        '[world]\nname = "shoal"\n[[phase]]\n[[phase]]\nworld = { escape_boost = true }\n'
+    )
+    refuse_unfit(resolve(str(path), [boost, off]), Path("runs"))

@@ -41,6 +41,8 @@ def refuse_unfit(config: Config, runs_dir: Path) -> None:
     refuse_samples(config)
     refuse_idle(config)
     refuse_device(config.learner)
+    refuse_unprobed(config)
+    refuse_boost(config)
     make_guards(config.guards, load_stages(config), config.world.options)
     refuse_other_networks(config)
 
@@ -174,6 +176,46 @@ def refuse_device(config: LearnerConfig) -> None:
     from holdfast.learn.device import named  # torch takes a second to load
 
     named(config.device)
+
+
+def refuse_unprobed(config: Config) -> None:
+    """Raise if a guard is to decide by evaluations in a run that makes none before its end."""
+    guards, every = config.guards, config.probe.every
+    protocol, freeze = guards.protocol, guards.protocol.freeze
+    if every or (protocol.enabled and protocol.phase_steps):  # the protocol asks for its own
+        return
+    judged = protocol.curriculum.kind != "none" or protocol.boost_gap or protocol.converged_gap
+    waits = freeze.switch and not (freeze.force_steps or freeze.force_first_steps)
+    thaws = freeze.role and (waits or freeze.until_steps)
+    reads = {
+        "gate": True,
+        "balance": True,
+        "dampen": True,
+        "collapse": guards.collapse.rate_below > 0,
+        "protocol": judged or thaws,
+        "plateau": guards.plateau.signal.startswith("probe/"),
+        "adaptive": guards.adaptive.signal.startswith("probe/"),
+        "boost": guards.boost.adaptive and guards.boost.signal.startswith("probe/"),
+    }
+    for name, needed in reads.items():
+        if needed and getattr(guards, name).enabled:
+            raise ConfigError(
+                f"guards.{name} decides by evaluations, and with probe.every = 0 there is none before the end of the run. "
+                f"Add --probe.every 20, or leave it out: --guards.{name}.enabled false"
+            )
+
+
+def refuse_boost(config: Config) -> None:
+    """Raise if the boost guard turns a speed with which no phase begins its episodes."""
+    boost = config.guards.boost
+    speeds = ("escape_boost_speed", "escape_jitter")
+    if not boost.enabled or boost.value not in speeds:
+        return
+    if not any(getattr(p.options, "escape_boost", True) for p in make_plan(config, 1).phases):
+        raise ConfigError(
+            f"guards.boost sets the world's {boost.value}, which does nothing with world.escape_boost = false. "
+            "Add --world.escape-boost true, or leave it out: --guards.boost.enabled false"
+        )
 
 
 def _one_slot_a_game(config: Config, options: Any) -> bool:

@@ -93,6 +93,7 @@ def test_parameters_that_cannot_be_held_are_refused_before_training(
     guard: str, tmp_path: Path
 ) -> None:
     held = {f"guards__{guard}__enabled": True, f"guards__{guard}__protect": 10.0}
+    held[f"guards__{guard}__curriculum__kind"] = "smooth"
     with pytest.raises(ConfigError, match=r"EWC covers .*learner\.memory to 'none'"):
         train(tmp_path, selfplay__enabled=True, learner__memory="gru", **held)
     assert not (tmp_path / "r").exists()

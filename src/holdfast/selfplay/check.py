@@ -13,6 +13,7 @@ from holdfast.learn.rnd import NoveltyConfig
 from holdfast.selfplay.opponents import LEARN
 from holdfast.selfplay.options import SelfPlayConfig
 from holdfast.selfplay.rule import levels_of
+from holdfast.tables import text
 from holdfast.worlds.pursuit.options import PursuitOptions
 
 SIDES = {
@@ -22,6 +23,11 @@ SIDES = {
     "dampen": "learns more slowly the more even the sides are",
 }
 """Guards that act on the sides of self-play, and what they do."""
+LEVELLED = {
+    "protocol": ("evader_first", "warm_start_steps", "mixed_share", "protect"),
+    "balance": ("protect",),
+}
+"""Settings of guards that act only where levels rise."""
 
 
 def check_sides(
@@ -33,6 +39,7 @@ def check_sides(
 ) -> None:
     """Raise if settings of self-play contradict each other or could not act; `roles` are None while nobody knows them."""
     check_guards(selfplay, guards)
+    check_levelled(guards)
     check_tremble(selfplay)
     check_masking(guards, options)
     if roles is not None:
@@ -88,6 +95,21 @@ def check_led(selfplay: SelfPlayConfig, guards: GuardsConfig, role: str) -> None
                 f"guards.{name} lets both sides learn, but selfplay.{role} = '{getattr(selfplay, role)}' never does. "
                 f"Add --selfplay.{role} learn, or {out}"
             )
+
+
+def check_levelled(guards: GuardsConfig) -> None:
+    """Raise if a setting says what happens when a level is advanced, and there are no levels."""
+    for name, settings in LEVELLED.items():
+        guard = getattr(guards, name)
+        for setting in settings if guard.enabled and guard.curriculum.kind == "none" else ():
+            value = getattr(guard, setting)
+            if value:
+                flag = f"--guards.{name}.{setting.replace('_', '-')} {text(type(value)(0))}"
+                raise ConfigError(
+                    f"guards.{name}.{setting} = {text(value)} acts when a level is advanced, and there are no levels "
+                    f"(guards.{name}.curriculum.kind = 'none'). Add --guards.{name}.curriculum.kind smooth, or leave it "
+                    f"out: {flag}"
+                )
 
 
 def check_tremble(selfplay: SelfPlayConfig) -> None:
