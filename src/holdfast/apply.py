@@ -110,6 +110,8 @@ def _probe(loop: Loop, decision: Decision) -> int:
 
 def _end(loop: Loop, decision: Decision) -> None:
     loop.stopped_by = decision
+    if decision.kind == "finish":
+        loop.progress.finished = decision.message or decision.name
 
 
 ACTS: dict[str, Callable[[Any, Decision], Any]] = {

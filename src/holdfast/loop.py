@@ -179,9 +179,8 @@ class Loop:
 
     @property
     def over(self) -> bool:
-        """Whether the last update has been made."""
-        ended = self.stopped_by is not None and self.stopped_by.kind == "finish"
-        return ended or self.progress.update == self.total
+        """Whether the last update has been made, or a guard has ended the run."""
+        return bool(self.progress.finished) or self.progress.update >= self.total
 
     def enter(self, phase: Phase, restoring: bool = False) -> None:
         """Change to another phase: its world, if that differs, and its learner settings."""

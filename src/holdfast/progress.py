@@ -48,6 +48,8 @@ class Progress:
     """World values that guards have set; they hold across phases and in probes."""
     entropy: float | None = None
     """Weight of the entropy bonus that the schedule has set last; guards may have turned it since."""
+    finished: str = ""
+    """Why a guard has ended the run; it does not go on."""
     recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     """Facts of the last episodes that came to their own end."""
 

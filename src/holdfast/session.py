@@ -223,12 +223,8 @@ class Session:
             note = stack.enter_context(noted(directory.path, lambda: loop.progress.update))
             try:
                 resized = checkpoint is not None and self._restore(loop, checkpoint)
-                if loop.progress.update >= loop.total:
-                    more = 2 * max(loop.progress.update, loop.total)
-                    say(
-                        f"Nothing left to do: {loop.progress.update} of {loop.total} updates are made. "
-                        f"For more, type: {to_type('resume', directory.path, '--updates', more)}"
-                    )
+                if loop.over:
+                    say(nothing_left(loop, directory.path))
                     return self._outcome("nothing_to_do", 0, loop)
                 with Lookout(loop, beat, config.heartbeat, self.slow, say):
                     if checkpoint is None:
@@ -289,7 +285,7 @@ class Session:
         resized = not same_size(state["collector"], loop.collector.state_dict())
         own = loop.resize(state) if resized else {}
         loop.restore(refitted(state, loop.registry.state_dict()) if resized else state)
-        if loop.progress.update >= loop.total:
+        if loop.over:
             return resized
         self.say(f"resumed at update {checkpoint.update} of {loop.total} from {checkpoint.path}")
         loop.replan()
@@ -337,6 +333,18 @@ class Session:
 
     def _outcome(self, state: str, code: int, loop: Loop) -> Outcome:
         return Outcome(self.directory.path, state, code, loop.progress.update, loop.total)
+
+
+def nothing_left(loop: Loop, path: Path) -> str:
+    """Return why a run does not go on, and what to type for more of it."""
+    made, ended = loop.progress.update, loop.progress.finished
+    if ended:
+        return (
+            f"Nothing left to do: the run ended by its own rule after update {made} ({ended}). To go on from what it has "
+            f"learned, start a new one with --init-from {path.name}"
+        )
+    more = to_type("resume", path, "--updates", 2 * max(made, loop.total))
+    return f"Nothing left to do: {made} of {loop.total} updates are made. For more, type: {more}"
 
 
 def slow_rules(config: HeartbeatConfig) -> SlowRules:

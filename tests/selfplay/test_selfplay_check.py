@@ -9,12 +9,15 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConfigError
+from holdfast.run import resume
 
 SMALL = {"games": 4, "max_steps": 20, "learner__steps": 8, "updates": 1, "probe__episodes": 2}
 
 
 def train(folder: Path, **settings: Any) -> None:
-    holdfast.train("pursuit", runs_dir=folder, run="r", say=lambda text: None, **SMALL, **settings)
+    holdfast.train(
+        "pursuit", runs_dir=folder, run="r", say=lambda text: None, **{**SMALL, **settings}
+    )
 
 
 @pytest.mark.parametrize("guard", ["protocol", "balance", "collapse"])
@@ -104,3 +107,14 @@ def test_hands_cannot_tremble_more_than_their_steps_allow(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"0\.5 of the steps at most.*tremble-steps 4$"):
         train(tmp_path, selfplay__tremble_steps=1.0, **settings)
     train(tmp_path, selfplay__tremble_steps=4.0, **settings)
+
+
+def test_a_run_that_its_protocol_has_ended_does_not_go_on(tmp_path: Path) -> None:
+    protocol = {"enabled": True, "phase_steps": 32, "max_phases": 2}
+    settings = {f"guards__protocol__{name}": value for name, value in protocol.items()}
+    train(tmp_path, selfplay__enabled=True, **{**settings, "updates": 50})
+    said: list[str] = []
+    for changes in ([], [("updates", 100)]):
+        again = resume("r", tmp_path, changes, say=said.append)
+        assert (again.state, again.update) == ("nothing_to_do", 2)
+    assert "after update 2 (2 phases are done)" in said[-1] and "--init-from r" in said[-1]
