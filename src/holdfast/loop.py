@@ -210,8 +210,7 @@ class Loop:
         """Begin the episodes of a new world at the clock of the run, with what guards have set; return its own values."""
         self.world.set_clock(self.progress.env_steps)
         own = self.values()
-        for name, value in self.progress.turned.items():
-            self.world.set_value(name, value)
+        self.world.turn(self.progress.turned)
         begin_world(self.world, self.config.run.seed, phase)
         return own
 

@@ -159,6 +159,11 @@ class World(VectorEnv[Array, Array, Array]):
         """Set one of `value_names` from the next step (or reset) on."""
         raise self._unknown_value(name)
 
+    def turn(self, values: Mapping[str, float]) -> None:
+        """Set several values of a new world."""
+        for name, value in values.items():
+            self.set_value(name, value)
+
     def value(self, name: str) -> float:
         """Return what the simulator uses now for `name`."""
         raise self._unknown_value(name)

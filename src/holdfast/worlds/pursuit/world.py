@@ -376,6 +376,17 @@ class PursuitWorld(World):
         if "w_obs_approach" in values:
             self._refresh()
 
+    def turn(self, values: Mapping[str, float]) -> None:
+        """Set several values of a new world, so that those of a level are only checked together."""
+        self.set_values({name: value for name, value in values.items() if name not in MIXED})
+        distances = {n: values[n] for n in MIXED_DISTANCES if values.get(n, -1) != -1}
+        if distances:
+            self._levels.grow(2)
+            own = {name.removeprefix("mixed_"): value for name, value in distances.items()}
+            self.set_values(own, level=1)
+        if "mixed_share" in values:
+            self.set_value("mixed_share", values["mixed_share"])
+
     def value(self, name: str, *, level: int = 0) -> float:
         """Return what the kernels use now for `name`; -1 where it is unset."""
         if name == "mixed_share":
