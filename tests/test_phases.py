@@ -115,3 +115,28 @@ def test_a_boost_that_spans_phases_is_one_of_each_phases_own_reward(tmp_path: Pa
         found.append(loop.world.value("view_reward"))
         loop.update()
     assert found == [10.0, 10.0, 6.0, 3.0]
+
+
+def test_what_a_guard_has_turned_stays_turned_in_a_phase_that_does_not_set_it(
+    tmp_path: Path,
+) -> None:
+    phases = TWO + "learner = { epochs = 2 }\n[[phase]]\nlearner = { clip = 0.3 }\n"
+    loop = loop_of(tmp_path / "a", "shoal", phases, fish=3, updates=5)
+    loop.team.set_value("clip", 0.15)
+    found = []
+    for _ in range(5):
+        loop.update()
+        found.append(loop.signals["train/clip"])
+    assert found == [0.15, 0.15, 0.15, 0.15, 0.3]
+
+
+def test_a_level_far_from_the_options_of_a_phase_goes_on_in_it(tmp_path: Path) -> None:
+    near = {"min_init_distance": 1.0, "max_init_distance": 4.0, "obstacle_capacity": 3}
+    phases = TWO + "world = { capture_bonus = 7.0 }\n"
+    loop = loop_of(tmp_path / "a", "pursuit", phases, **{"selfplay.enabled": True, **near})
+    level = {"min_init_distance": 5.0, "max_init_distance": 8.0, "n_obstacles": 3.0}
+    mixed = {"mixed_min_init_distance": 2.0, "mixed_max_init_distance": 3.0, "mixed_share": 0.5}
+    loop.progress.turned = {**level, **mixed}
+    for _ in range(4):
+        loop.update()
+    assert {name: loop.world.value(name) for name in (*level, *mixed)} == {**level, **mixed}

@@ -196,8 +196,9 @@ class Learner(ABC):
 
     def configure(self, config: LearnerConfig) -> None:
         """Use the settings of a phase; those that fix the network and its parts are the same in all."""
+        if config.clip != self.config.clip:  # else it stays as a guard may have turned it
+            self.set_value("clip", config.clip)
         self.config = config
-        self.set_value("clip", config.clip)
         if self.reward_norm is not None:
             self.reward_norm.gamma = config.gamma
 
