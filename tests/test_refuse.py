@@ -148,3 +148,15 @@ def test_a_boost_without_fish_that_start_with_one_is_refused(tmp_path: Path) -> 
         '[world]\nname = "shoal"\n[[phase]]\n[[phase]]\nworld = { escape_boost = true }\n'
     )
     refuse_unfit(resolve(str(path), [boost, off]), Path("runs"))
+
+
+@pytest.mark.parametrize("mined", ["true", "false"])
+def test_a_threshold_for_a_type_that_no_tail_stage_has_is_refused(mined: str) -> None:
+    settings = [*GATED, ("guards.tails.enabled", mined), ("guards.tails.mine", mined)]
+    wrong = [*settings, ("guards.gate.success_p10_by_type", "tial:60")]
+    have = "Did you mean 'tail'.*: tail" if mined == "true" else ": none"
+    with pytest.raises(ConfigError, match=rf"success_p10_by_type is for .*'tial'.*{have}\."):
+        refuse_unfit(resolve("shoal", wrong), Path("runs"))
+    right = [*settings, ("guards.gate.success_p10_by_type", "tail:60")]
+    if mined == "true":
+        refuse_unfit(resolve("shoal", right), Path("runs"))

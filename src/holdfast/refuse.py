@@ -11,8 +11,9 @@ from typing import Any
 import gymnasium as gym
 
 from holdfast.config import Config
-from holdfast.errors import ConfigError
-from holdfast.guards import make_guards
+from holdfast.errors import ConfigError, nearest
+from holdfast.guards import GuardsConfig, make_guards
+from holdfast.guards.stages import UNTYPED
 from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
 from holdfast.learn.options import IDLE, LearnerConfig, check_capacity, check_idle, check_samples
@@ -43,7 +44,9 @@ def refuse_unfit(config: Config, runs_dir: Path) -> None:
     refuse_device(config.learner)
     refuse_unprobed(config)
     refuse_boost(config)
-    make_guards(config.guards, load_stages(config), config.world.options)
+    stages = load_stages(config)
+    refuse_types(config.guards, {stage.type for stage in stages})
+    make_guards(config.guards, stages, config.world.options)
     refuse_other_networks(config)
 
 
@@ -203,6 +206,21 @@ def refuse_unprobed(config: Config) -> None:
                 f"guards.{name} decides by evaluations, and with probe.every = 0 there is none before the end of the run. "
                 f"Add --probe.every 20, or leave it out: --guards.{name}.enabled false"
             )
+
+
+def refuse_types(guards: GuardsConfig, staged: set[str]) -> None:
+    """Raise if a threshold of the gate is for a type that no tail stage has; `staged` are the types of the stages."""
+    tails, gate = guards.tails, guards.gate
+    mined = {tails.mine_type} if tails.enabled and tails.mine and not staged else set()
+    types = sorted((staged | mined) - {UNTYPED})
+    for setting, kinds in gate.overrides().items() if gate.enabled else ():
+        for kind in kinds:
+            if kind not in types:
+                raise ConfigError(
+                    f"guards.gate.{setting}_by_type is for tail stages of the type '{kind}', and this run has none."
+                    f"{nearest(kind, types)} Types of its stages: {', '.join(types) or 'none'}. Name one of them, or give a "
+                    "stage the type in guards.tails.stages: 20:PATH|type=" + kind
+                )
 
 
 def refuse_boost(config: Config) -> None:
