@@ -366,6 +366,7 @@ class Loop:
         trained = {f"selfplay/{r}_steps": n for r, n in self.progress.trained.items()}
         return {
             "selfplay/training": list(self.team.training),
+            "selfplay/learning": list(self.team.learners),
             "selfplay/pairs": self.pairs.list(),
             **trained,
             **self.cast.signals(),

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from holdfast.guards.balance import BalanceConfig, BalanceGuard
 from holdfast.guards.collapse import CollapseConfig, CollapseGuard, DampenConfig, DampenGuard
 from holdfast.guards.curriculum import CurriculumConfig
@@ -328,3 +330,14 @@ def test_a_collapse_with_nothing_to_go_back_to_is_said_once() -> None:
     assert made == [{"warn"}, set(), set()]
     assert kinds(guard, kept, 4, 200, **{"pursuit/captured": 0.5}) == set()
     assert kinds(guard, kept, 5, 200) == {"warn"}, "another collapse"
+
+
+@pytest.mark.parametrize(("learning", "sides"), [("evader", []), ("pursuer", ["pursuer"])])
+def test_only_a_side_that_learns_can_collapse(learning: str, sides: list[str]) -> None:
+    guard = CollapseGuard(CollapseConfig(both=False, wait_steps=0, rate_below=0.1, evaluations=1))
+    pairs = [{"label": "u0", "update": 0, "milestone": False, "score": 0.5}]
+    signals = {"selfplay/learning": [learning], "selfplay/pairs": pairs, "env_steps": 1}
+    by_training = {"pursuit/captured": 0.0, "episode/count": 200}
+    for update, found in enumerate((by_training, {"probe/capture_rate": 0.0}), 1):
+        decisions = guard.step({**signals, **found, "update": update})
+        assert [d.role for d in decisions if d.kind == "rollback"] == sides

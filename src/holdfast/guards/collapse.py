@@ -7,7 +7,7 @@ never to a pair older than the last one that was gone back to, nor to one that t
 
 In a cold or warm start of the protocol a script plays the pursuer, so captures say nothing about the learners; they
 are counted afresh afterwards, and so they are after a rollback. Evaluations there are of a pursuer that does not learn, and
-do not count either.
+do not count either. Of a side that a script or a frozen policy plays, nothing is a collapse.
 """
 
 from __future__ import annotations
@@ -126,6 +126,8 @@ class CollapseGuard(Guard):
     def _collapsed(self, signals: Signals, scripted: bool) -> tuple[Cause, str, bool] | None:
         """Return the cause, the side, and whether the best pair rather than a recent one is wanted."""
         config = self.config
+        # A script or a frozen player cannot collapse: it stays what it is.
+        learning = signals.get("selfplay/learning") or ROLES
         for role in ROLES:
             entropy = number(signals, f"train/{role}/entropy_mean")
             if entropy is not None:
@@ -137,15 +139,15 @@ class CollapseGuard(Guard):
         if rate is not None and config.rate_below and not scripted:
             for role, own in zip(ROLES, (rate, 1.0 - rate), strict=True):
                 self.losing[role] = self.losing[role] + 1 if own < config.rate_below else 0
-                if self.losing[role] >= config.evaluations:
+                if self.losing[role] >= config.evaluations and role in learning:
                     streak = self.losing[role]
                     return Cause(f"{role} win rate", own, config.rate_below, streak), role, True
         captures = number(signals, "pursuit/captured")
         if captures is not None and _ended(signals) - self.fresh_from >= WINDOW:
-            if config.capture_high < 1 and captures >= config.capture_high:
+            if ROLES[1] in learning and config.capture_high < 1 and captures >= config.capture_high:
                 cause = Cause("pursuit/captured", captures, config.capture_high, WINDOW)
                 return cause, ROLES[1], False
-            if config.capture_low > 0 and captures <= config.capture_low:
+            if ROLES[0] in learning and config.capture_low > 0 and captures <= config.capture_low:
                 cause = Cause("pursuit/captured", captures, config.capture_low, WINDOW)
                 return cause, ROLES[0], False
         return None
