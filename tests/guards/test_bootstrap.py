@@ -57,6 +57,15 @@ def test_no_progress_triggers_at_exactly_the_configured_update() -> None:
     assert (decision.cause.value, decision.cause.threshold, decision.cause.window) == (0.0, 0.0, 5)
 
 
+def test_a_script_begins_after_the_rollout_that_was_played_ahead() -> None:
+    run = machine(stall_updates=1, inject_steps=128, cooldown_updates=0)
+    ahead = {"train/policy_lag": 1, "rollout/steps": STEPS * GAMES}
+    sizes = {**run.sizes(), **ahead, "update": 1, "starts/ended": [{"ground": 0.0, "best_x": 4.0}]}
+    (decision,) = run.guard.step(sizes)
+    assert decision.kind == "override_actions"
+    assert run.guard.status()["remaining_steps"] == 1 + 128 + STEPS
+
+
 def test_progress_goes_back_to_idle_and_the_count_begins_again() -> None:
     run = machine(stall_updates=3)
     assert [run.step(g) for g in (0, 0, 5, 0, 0)] == [[]] * 5

@@ -199,8 +199,8 @@ class BootstrapGuard(Guard):
     def _advance(self, signals: Signals) -> None:
         """Let an injection or a cooldown run off by one update."""
         env_steps = int(number(signals, "env_steps") or 0)
-        slots = max(_games(signals) * _slots_per_game(signals), 1)
-        played, self._env_steps = (env_steps - self._env_steps) // slots, env_steps
+        played = (env_steps - self._env_steps) // max(_slots(signals), 1)
+        self._env_steps = env_steps
         if self.state == "cooldown":
             self.resting -= 1
             if self.resting <= 0:
@@ -251,8 +251,10 @@ class BootstrapGuard(Guard):
         """Enter `inject` and return the decision that lets `text` play a share of the games."""
         slots = self._choose(signals, share)
         self.state, self.trigger = "inject", trigger
-        # The action that is being chosen still counts: the script begins one step later.
-        self.remaining = script_steps(text, "script") + 1
+        # The action that is being chosen still counts: the script begins one step later. A rollout that was played ahead
+        # comes before it.
+        ahead = (number(signals, "train/policy_lag") or 0) * (number(signals, "rollout/steps") or 0)
+        self.remaining = script_steps(text, "script") + 1 + int(ahead) // max(_slots(signals), 1)
         self.stalled, self.slots = 0, len(slots)
         self.bests.clear()
         message = f"{trigger}: '{text}' plays {len(slots)} slots ({cause})"
@@ -342,3 +344,7 @@ def _games(signals: Signals) -> int:
 
 def _slots_per_game(signals: Signals) -> int:
     return int(number(signals, "world/slots_per_game") or 1)
+
+
+def _slots(signals: Signals) -> int:
+    return _games(signals) * _slots_per_game(signals)
