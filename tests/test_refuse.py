@@ -66,7 +66,6 @@ def test_details_of_a_part_that_is_off_may_stay() -> None:
 def test_a_guard_cannot_protect_what_has_no_fisher_diagonal(guard: str, setting: str) -> None:
     more = [("memory", "gru")] if setting == "memory" else [("noisy", "true")]
     asked = [(f"guards.{guard}.enabled", "true"), (f"guards.{guard}.protect", "10")]
-    asked.append((f"guards.{guard}.curriculum.kind", "smooth"))
     config = resolve("pursuit", [("selfplay.enabled", "true"), ("games", "2"), *asked, *more])
     world = make_world(config.world.name, config.world.options)
     with pytest.raises(ConfigError, match="EWC covers networks that"):

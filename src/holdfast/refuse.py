@@ -23,7 +23,7 @@ from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import check_measured, check_probe, played_options
 from holdfast.run import load_stages, probe_spec
-from holdfast.selfplay.check import check_levels, check_sides
+from holdfast.selfplay.check import check_levelled, check_levels, check_sides
 from holdfast.selfplay.opponents import LEARN, frozen_of, players
 from holdfast.store.init_from import by_role
 from holdfast.store.sink_kinds import check_sinks
@@ -111,6 +111,7 @@ def refuse_sides(config: Config) -> None:
     """Raise if settings of self-play contradict each other or could not act."""
     options, roles = config.world.options, roles_of(config)
     check_sides(config.selfplay, config.guards, options, config.novelty, roles)
+    check_levelled(config.guards)
     for phase in make_plan(config, 1).phases:
         check_levels(config.guards, phase.options)
 

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.errors import ConfigError
 from holdfast.run import resume
+from holdfast.store.journal import read_lines
 
 SMALL = {"games": 4, "max_steps": 20, "learner__steps": 8, "updates": 1, "probe__episodes": 2}
 
@@ -118,3 +119,24 @@ def test_a_run_that_its_protocol_has_ended_does_not_go_on(tmp_path: Path) -> Non
         again = resume("r", tmp_path, changes, say=said.append)
         assert (again.state, again.update) == ("nothing_to_do", 2)
     assert "after update 2 (2 phases are done)" in said[-1] and "--init-from r" in said[-1]
+
+
+@pytest.mark.parametrize("guard", ["protocol", "balance", "collapse", "dampen"])
+def test_guards_of_pursuer_and_evader_are_refused_in_other_games(
+    guard: str, tmp_path: Path
+) -> None:
+    settings = {f"guards__{guard}__enabled": True, "selfplay__enabled": True, "games": 2}
+    with pytest.raises(ConfigError, match=rf"guards\.{guard} is for games .*: fish\. Leave it out"):
+        holdfast.train("shoal", runs_dir=tmp_path, run="r", say=lambda text: None, **settings)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_side_that_learns_against_a_script_is_not_taken_back_when_it_wins(tmp_path: Path) -> None:
+    far = {"min_init_distance": 4.5, "max_init_distance": 5.0, "max_steps": 8, "games": 32}
+    collapse = {"enabled": True, "both": False, "wait_steps": 0}
+    guard = {f"guards__collapse__{name}": value for name, value in collapse.items()}
+    sides = {"selfplay__enabled": True, "selfplay__pursuer": "greedy"}
+    train(tmp_path, **{**far, **guard, **sides, "updates": 6})
+    lines = list(read_lines(tmp_path / "r" / "metrics.jsonl"))
+    assert lines[-1]["pursuit/captured"] == 0 and lines[-1]["episode/count"] > 100
+    assert lines[-1]["guard/collapse/rollbacks"] == 0

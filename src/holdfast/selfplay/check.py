@@ -39,7 +39,8 @@ def check_sides(
 ) -> None:
     """Raise if settings of self-play contradict each other or could not act; `roles` are None while nobody knows them."""
     check_guards(selfplay, guards)
-    check_levelled(guards)
+    if roles is not None:
+        check_game(guards, roles)
     check_tremble(selfplay)
     check_masking(guards, options)
     if roles is not None:
@@ -70,6 +71,16 @@ def check_guards(selfplay: SelfPlayConfig, guards: GuardsConfig) -> None:
     for role in ("pursuer", "evader"):
         if getattr(selfplay, role) != LEARN:
             check_led(selfplay, guards, role)
+
+
+def check_game(guards: GuardsConfig, roles: Sequence[str]) -> None:
+    """Raise if a guard that acts on pursuer and evader is on in a world that has other roles."""
+    for name in SIDES:
+        if getattr(guards, name).enabled and not {"pursuer", "evader"} <= set(roles):
+            raise ConfigError(
+                f"guards.{name} is for games of a pursuer and an evader; the roles of this world are: "
+                f"{', '.join(dict.fromkeys(roles))}. Leave it out: --guards.{name}.enabled false"
+            )
 
 
 def check_led(selfplay: SelfPlayConfig, guards: GuardsConfig, role: str) -> None:
