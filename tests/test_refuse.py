@@ -159,3 +159,25 @@ def test_a_threshold_for_a_type_that_no_tail_stage_has_is_refused(mined: str) ->
     right = [*settings, ("guards.gate.success_p10_by_type", "tail:60")]
     if mined == "true":
         refuse_unfit(resolve("shoal", right), Path("runs"))
+
+
+@pytest.mark.parametrize(
+    ("world", "name", "guard", "settings"),
+    [
+        ("shoal", "density_penalty", "density", []),
+        ("shoal", "escape_boost_speed", "boost", []),
+        ("pursuit", "min_init_distance", "balance", [SIDES, ("curriculum.kind", "smooth")]),
+        ("shoal", "view_reward", "adaptive", [("channels", "world.view_reward:1..4@0.1")]),
+    ],
+)
+def test_an_option_of_evaluations_that_a_guard_sets_there_too_is_refused(
+    world: str, name: str, guard: str, settings: list[tuple[str, str]]
+) -> None:
+    more = [(k if "selfplay" in k else f"guards.{guard}.{k}", value) for k, value in settings]
+    more += [("guards.adaptive.signal", "episode/length_steps"), (f"probe.world.{name}", "1")]
+    on, off = ((f"guards.{guard}.enabled", word) for word in ("true", "false"))
+    with pytest.raises(
+        ConfigError, match=rf"probe\.world\.{name} would do nothing: guards\.{guard}"
+    ):
+        refuse_unfit(resolve(world, [*more, on]), Path("runs"))
+    refuse_unfit(resolve(world, [*more, off]), Path("runs"))

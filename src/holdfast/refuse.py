@@ -13,6 +13,7 @@ import gymnasium as gym
 from holdfast.config import Config
 from holdfast.errors import ConfigError, nearest
 from holdfast.guards import GuardsConfig, make_guards
+from holdfast.guards.adaptive import parse_channels
 from holdfast.guards.stages import UNTYPED
 from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
@@ -25,6 +26,7 @@ from holdfast.probes.runner import check_measured, check_probe, played_options
 from holdfast.run import load_stages, probe_spec
 from holdfast.selfplay.check import check_levelled, check_levels, check_sides
 from holdfast.selfplay.opponents import LEARN, frozen_of, players
+from holdfast.selfplay.rule import levels_of
 from holdfast.store.init_from import by_role
 from holdfast.store.sink_kinds import check_sinks
 from holdfast.store.weights import read_source
@@ -69,11 +71,37 @@ def refuse_probe(config: Config) -> None:
     rule = parse_rule(config.probe.best_by or headline(config.world.name).rule)
     spec = probe_spec(config)
     check_probe(spec, config.probe.world, rule)
+    for name, guard in turned_by(config).items():
+        if name in config.probe.world:
+            raise ConfigError(
+                f"probe.world.{name} would do nothing: guards.{guard} sets {name}, and what it sets holds in evaluations "
+                f"too. Leave out one of them, for example with: --guards.{guard}.enabled false"
+            )
     if config.guards.gate.enabled:
         for setting, signal in config.guards.gate.reads().items():
             if signal.startswith("probe/"):
                 metric = signal.removeprefix("probe/").removesuffix("_low").removesuffix("_high")
                 check_measured(f"guards.gate.{setting} looks at", metric, spec)
+
+
+def turned_by(config: Config) -> dict[str, str]:
+    """Return the values of the world that guards of this run will set, and which guard does."""
+    guards = config.guards
+    found = {}
+    if guards.bootstrap.enabled and guards.bootstrap.early_updates:
+        found[guards.bootstrap.early_value] = "bootstrap"
+    levels = levels_of(guards, config.world.options)
+    if levels is not None:
+        found |= dict.fromkeys(
+            levels.values(), "protocol" if guards.protocol.enabled else "balance"
+        )
+    for name, guard in (("density", guards.density), ("boost", guards.boost)):
+        if guard.enabled:
+            found[guard.value] = name
+    if guards.adaptive.enabled:
+        channels = parse_channels(guards.adaptive.channels)
+        found |= {c.name: "adaptive" for c in channels if c.place == "world"}
+    return found
 
 
 def refuse_scripts(config: Config) -> None:
