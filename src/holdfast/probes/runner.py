@@ -1,7 +1,8 @@
 """Probes: play fixed seeds with a frozen policy and measure.
 
 A probe makes a world of its own with one game an episode, so all episodes run at once and each begins
-from a literal seed. What is measured beyond returns and lengths is the world's own matter: a module
+from a literal seed. A foreign environment may be heavy: there are no more of them than in training, and each plays
+its share of the seeds, fixed beforehand, so that short episodes do not crowd out long ones. What is measured beyond returns and lengths is the world's own matter: a module
 `probes/<world>.py` with `prepare`, `measure` and `metric_names`.
 """
 
@@ -22,7 +23,7 @@ from holdfast.probes.headlines import RETURN_OF, RETURNS
 from holdfast.probes.pairs import PREFIX
 from holdfast.probes.rank import Rule
 from holdfast.probes.stats import bootstrap_mean, wilson
-from holdfast.records import Episode, EvalReport
+from holdfast.records import Episode, EvalReport, Start
 from holdfast.worlds import OURS, make_world, world_type
 from holdfast.worlds.contract import World
 from holdfast.worlds.events import Record
@@ -168,15 +169,15 @@ def _interval(values: Sequence[float], share: bool) -> tuple[float, float]:
 
 
 def played_options(spec: ProbeSpec) -> Any:
-    """Return the options that a probe's world is made with: one game an episode, the values in use, and over both what the
-    protocol fixes."""
+    """Return the options that a probe's world is made with: one game an episode (of a foreign world at most its `games`), the
+    values in use, and over both what the protocol fixes."""
     module = _module(spec.world)
-    options = replace(turned(spec.options, dict(spec.values)), games=len(spec.seeds))
+    options = turned(spec.options, dict(spec.values))
     if module:
-        return module.prepare(options, spec.protocol)
+        return module.prepare(replace(options, games=len(spec.seeds)), spec.protocol)
     if spec.protocol:
         raise ConfigError(f"{spec.world} has no protocol '{spec.protocol}'; leave --protocol out.")
-    return options
+    return replace(options, games=min(len(spec.seeds), options.games))
 
 
 def turned(options: Any, values: Mapping[str, Any]) -> Any:
@@ -233,23 +234,28 @@ def play(
     scripts: Sequence[tuple[str, str]] = (),
     longest: int = ProbeSpec.longest,
 ) -> list[Episode]:
-    """Return the first episode of every game, in the order of the seeds.
+    """Return one episode a seed, in the order of the seeds; with fewer games than seeds, game g plays every `games`-th from
+    the g-th on.
 
     `watch` is called with the world before every step (for pictures); `scripts` play their roles instead of
     the policy. What is not over after `longest` steps is cut.
     """
     slots = {role: [i for i, r in enumerate(world.roles) if r == role] for role, _ in scripts}
-    obs, _ = world.reset(seed=list(seeds))
+    games, stride = world.games, world.slots_per_game
+    obs, _ = world.reset(seed=list(seeds[:games]))
+    for place in range(games, len(seeds)):
+        world.queue_starts([place % games * stride], [Start(seed=int(seeds[place]))])
     rng = None if deterministic else np.random.default_rng(list(seeds))
     found: dict[int, Episode] = {}
+    turn = np.arange(games)  # place in `seeds` of what each game plays; beyond the last, it is done
+    steps = np.zeros(games, np.int64)
     begun = np.zeros(world.num_envs, np.bool_)
     begin(policy)
-    steps = 0
-    while len(found) < world.games:
+    while len(found) < len(seeds):
         steps += 1
-        if steps == longest:
-            left = [game for game in range(world.games) if game not in found]
-            world.request_reset([game * world.slots_per_game for game in left])
+        endless = np.flatnonzero((steps == longest) & (turn < len(seeds)))
+        if endless.size:
+            world.request_reset([int(game) * stride for game in endless])
         if watch is not None:
             watch(world)
         actions = act(policy, obs, rng, begun)
@@ -258,12 +264,15 @@ def play(
         obs, _, _, _, info = world.step(actions)
         begun[:] = False
         for episode in info.get("episodes", ()):
-            found.setdefault(episode.game, episode)
-            first = episode.game * world.slots_per_game
-            begun[first : first + world.slots_per_game] = True
+            game = episode.game
+            if turn[game] < len(seeds):
+                found[int(turn[game])] = episode
+            turn[game] += games
+            steps[game] = 0
+            begun[game * stride : (game + 1) * stride] = True
         if progress is not None:
-            progress(len(found), world.games)
-    return [found[g] for g in range(world.games)]
+            progress(len(found), len(seeds))
+    return [found[place] for place in range(len(seeds))]
 
 
 def _module(world: str) -> Any:
