@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,42 @@ def test_an_environment_that_cannot_be_drawn_says_what_to_do(tmp_path: Path) -> 
     report = run_probe(spec, policy_for(name))
     assert film_probe(report, spec, policy_for(name), tmp_path, told.append) == []
     assert len(told) == 1 and "render_mode='rgb_array'" in told[0]
+
+
+class Drawn(Undrawn):
+    """Twelve steps, each drawn as its own shade of grey."""
+
+    render_mode = "rgb_array"
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, self.t == 12, False, {}
+
+    def render(self) -> Any:
+        return np.full((40, 60, 3), self.t, np.uint8)
+
+
+class Dies(Drawn):
+    """Takes its process with it when its fourth step is drawn."""
+
+    def render(self) -> Any:
+        if self.t == 4:
+            os._exit(7)
+        return super().render()
+
+
+def test_an_environment_that_kills_its_process_while_it_is_filmed_kills_no_other(
+    tmp_path: Path,
+) -> None:
+    name, told = f"{__name__}:Dies", []  # type: ignore[var-annotated]
+    spec, policy = spec_of(name, 2, mode="serial"), policy_for(name)
+    report = run_probe(spec, policy)
+    assert film_probe(report, spec, policy, tmp_path, told.append) == []
+    assert "exited with code 7 in render while it was filmed" in told[0]
 
 
 def test_the_first_column_that_differs_decides_and_a_minus_turns_it() -> None:

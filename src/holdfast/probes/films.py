@@ -161,7 +161,7 @@ class ForeignFilm:
         begin = getattr(self.policy, "begin", None)
         if begin is not None:
             begin()
-        blank = np.zeros(self.game.observation_space.shape, np.float32)
+        blank = np.zeros(self.game.drawn.spec.observation_space.shape, np.float32)
         rows, over = _filled(self.game.reset(self.seed), blank), False
         self.total, self.steps = 0.0, 0
         try:
@@ -180,11 +180,7 @@ class ForeignFilm:
             self.game.close()
 
     def _picture(self) -> Image:
-        picture = self.game.render()
-        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
-            gave = f"{type(picture).__name__} {getattr(picture, 'shape', '')}".rstrip()
-            raise ConfigError(_undrawn(self.spec.world, f"render() gave {gave}"))
-        return np.ascontiguousarray(picture[:, :, :3], np.uint8)
+        return np.ascontiguousarray(self.game.render()[:, :, :3], np.uint8)
 
 
 def _filled(rows: Sequence[Any], blank: F32) -> list[Any]:
@@ -194,35 +190,20 @@ def _filled(rows: Sequence[Any], blank: F32) -> list[Any]:
 
 def film_foreign(spec: ProbeSpec, policy: Player, seed: int) -> Take:
     """Return the film of one episode of a foreign environment, which is played when its pictures are taken."""
-    import gymnasium as gym
-
     for variable, setting in HEADLESS.items():
         os.environ.setdefault(variable, setting)
-    from holdfast.worlds.pool_games import make_game
     from holdfast.worlds.pool_options import ForeignOptions
-    from holdfast.worlds.pool_patient import PatientGame
+    from holdfast.worlds.pool_patient import PatientGame, undrawn
 
+    game = PatientGame(spec.world, spec.options or ForeignOptions())
     try:
-        make = make_game(spec.world, render_mode="rgb_array")
-        game = PatientGame(spec.world, spec.options or ForeignOptions(), make)
-        mode = getattr(game.env, "render_mode", None)
-        if mode != "rgb_array":
-            game.close()
-            raise ConfigError(_undrawn(spec.world, f"its render_mode is {mode!r}"))
+        if game.drawn.mode != "rgb_array":
+            raise ConfigError(undrawn(spec.world, f"its render_mode is {game.drawn.mode!r}"))
+        check_fits(policy, game.drawn.spec.action_space)
         # The first picture tells whether what it needs for drawing is installed.
-        check_fits(policy, game.game.action_space)
         game.reset(seed)
         game.render()
-    except (gym.error.Error, ImportError) as error:
-        raise ConfigError(_undrawn(spec.world, str(error))) from None
-    rate = float(getattr(game.env, "metadata", {}).get("render_fps") or FOREIGN_RATE)
-    film = ForeignFilm(spec, policy, seed, game, rate)
-    return Take(film)
-
-
-def _undrawn(world: str, why: str) -> str:
-    return (
-        f"{world} cannot be filmed: {why}. It must draw itself as RGB arrays: install what it needs for "
-        "drawing (for Gymnasium's own: pip install 'gymnasium[classic-control]'), or let your function make it "
-        "with render_mode='rgb_array'."
-    )
+    except BaseException:
+        game.close()
+        raise
+    return Take(ForeignFilm(spec, policy, seed, game, game.drawn.rate or FOREIGN_RATE))

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -62,13 +62,15 @@ def portable_entry(name: str) -> Any:
     return entry
 
 
-def launch(job: Assignment, start: str, memory: int, life: int) -> Worker:
-    """Start a worker process; `memory` and `life` are descriptors that all workers share."""
+def launch(
+    job: Assignment, start: str, memory: int, life: int, work: Callable[..., None] = serve
+) -> Worker:
+    """Start a worker process, whose life is `work`; `memory` and `life` are descriptors that all workers share."""
     ours, theirs = socket.socketpair()
     talk, far = multiprocessing.Pipe()
     stacks = nameless_file()
     process = _context(start).Process(
-        target=serve,
+        target=work,
         args=(job, Handle(theirs.fileno()), far, Handle(memory), Handle(life), Handle(stacks)),
         name=f"holdfast-env-{job.worker}",
         daemon=True,

@@ -69,7 +69,7 @@ def serve(
     """Be a worker until told to close; this is the whole life of the process."""
     code = 0
     try:
-        _settle(job, life.fd, stacks.fd)
+        settle(job, life.fd, stacks.fd)
         _play(job, orders.fd, talk, memory.fd)
     except GameError as error:
         code = 1
@@ -92,7 +92,8 @@ def serve(
     os._exit(code)
 
 
-def _settle(job: Assignment, life: int, stacks: int) -> None:
+def settle(job: Assignment, life: int, stacks: int) -> None:
+    """Make this process a worker: it has a session of its own, shows its stacks when asked, and ends with its parent."""
     # A session of its own: Ctrl-C is the trainer's, and what the environment starts dies with it.
     with contextlib.suppress(OSError):
         os.setsid()
