@@ -10,7 +10,16 @@ from PIL import Image
 from holdfast.errors import ConfigError
 from holdfast.worlds.camera import shown
 from holdfast.worlds.pursuit import PursuitWorld
-from holdfast.worlds.pursuit.draw import HOLD, Camera, Film, animate, draw_grid, record, together
+from holdfast.worlds.pursuit.draw import (
+    GOAL,
+    HOLD,
+    Camera,
+    Film,
+    animate,
+    draw_grid,
+    record,
+    together,
+)
 from holdfast.worlds.pursuit.policies import Scripted
 
 
@@ -98,7 +107,7 @@ def test_inner_walls_are_drawn_where_the_lidar_sees_them():
         film = Film(
             record(world, Scripted("greedy", "pursuer"), Scripted("flee", "evader"), seed=0)
         )
-        picture = next(film.pictures(size=400))
+        picture = next(film.pictures(size=720))
         dark.append((picture.max(axis=2) < 150).sum(axis=0))
     columns = np.flatnonzero(dark[1] - dark[0] > 150)
     assert 2 <= len(columns) <= 8
@@ -114,3 +123,28 @@ def test_agents_that_see_everything_have_no_cone():
         traces = record(world, Scripted("greedy", "pursuer"), Scripted("flee", "evader"), seed=0)
         pictures.append(next(Film(traces).pictures(size=240)))
     np.testing.assert_array_equal(*pictures)
+
+
+def marks(picture):
+    """Return where the mark of a goal stands on a picture: the mean row and column of its green pixels."""
+    near = np.abs(picture.astype(int) - GOAL).sum(axis=2) < 12
+    return np.argwhere(near).mean(0)
+
+
+def test_the_mark_of_a_goal_moves_when_another_goal_is_set():
+    world = PursuitWorld(games=1, task="navigation", max_steps=20, goal_radius=100.0, max_goals=5,
+                         arena_width=10.0, arena_height=10.0, n_obstacles=0, flee_probability=0.0, observation="sensors", partial_obs=True)  # fmt: skip
+    world.reset(seed=[2])
+    camera, goals, over = Camera(world, [0]), [], []
+    while not over:
+        camera.look()
+        goals.append(world.records[0]["goal"].copy())
+        over = world.step(np.zeros((2, 2), np.float32))[4].get("episodes", ())
+    assert len(np.unique(goals, axis=0)) > 2
+    film = camera.film(0, over[0])
+    np.testing.assert_array_equal(film.traces[0].goals[: len(goals)], goals)
+    pictures = list(film.pictures(size=720))
+    for t in (0, 2):
+        scale = 720 / 10.0
+        moved = (marks(pictures[t]) - marks(pictures[0]))[::-1] / scale
+        np.testing.assert_allclose(moved, (goals[t] - goals[0]) * [1, -1], atol=0.3)

@@ -45,25 +45,30 @@ class Trace:
     poses: list[F64] = field(default_factory=list)
     """`[2, 3]` at each step, the reset first."""
     ended: str = ""
-    goal: F64 | None = None
+    goals: list[F64 | None] = field(default_factory=list)
+    """`[2]` at each step, None where the evader seeks no goal."""
 
     @classmethod
     def begin(cls, world: PursuitWorld, game: int) -> Trace:
         """Return a trace that holds the state of one game now."""
         record = world.records[game]
         count = int(record["n_obstacles"])
-        goal = None
-        if world.options.task == "navigation" and not record["flee"]:
-            goal = record["goal"].copy()
-        kept = world.obstacles[game, :count].copy()
-        return cls(world.options, kept, [record["pose"].copy()], "", goal)
+        trace = cls(world.options, world.obstacles[game, :count].copy())
+        trace.add(record)
+        return trace
 
     def follow(self, world: PursuitWorld, game: int, episode: Episode | None) -> None:
         """Add the moment after a step; `episode` is there if the game ended with it."""
         if not self.ended:
             self.ended = episode.ended if episode is not None else ""
             source = world.finished if self.ended else world.records
-            self.poses.append(source[game]["pose"].copy())
+            self.add(source[game])
+
+    def add(self, record: Any) -> None:
+        """Add the moment that the record of a game holds."""
+        self.poses.append(record["pose"].copy())
+        seeks = self.options.task == "navigation" and not record["flee"]
+        self.goals.append(record["goal"].copy() if seeks else None)
 
     @property
     def label(self) -> str:
@@ -99,16 +104,16 @@ class Camera:
     def __init__(self, world: PursuitWorld, games: Sequence[int]) -> None:
         self._world = world
         self._traces: dict[int, Trace] = {}
-        self._lasts: dict[int, list[F64]] = {game: [] for game in games}
+        self._lasts: dict[int, list[Any]] = {game: [] for game in games}
 
     def look(self) -> None:
         """Take in the moment before a step, and where a game that has just ended was at its end."""
         for game, lasts in self._lasts.items():
             if game in self._traces:
-                self._traces[game].poses.append(self._world.records[game]["pose"].copy())
+                self._traces[game].add(self._world.records[game])
             else:
                 self._traces[game] = Trace.begin(self._world, game)
-            lasts.append(self._world.finished[game]["pose"].copy())
+            lasts.append(self._world.finished[game].copy())
 
     def chose(self, actions: Array, values: F32 | None) -> None:
         """Nothing of this is in the picture."""
@@ -116,9 +121,12 @@ class Camera:
     def film(self, game: int, episode: Episode) -> Film:
         """Return the film of a game's first episode."""
         seen, lasts, steps = self._traces[game], self._lasts[game], episode.steps
-        last = lasts[steps] if len(lasts) > steps else self._world.finished[game]["pose"].copy()
-        poses = [*seen.poses[:steps], last]
-        return Film([Trace(seen.options, seen.obstacles, poses, episode.ended, seen.goal)])
+        last = lasts[steps] if len(lasts) > steps else self._world.finished[game]
+        trace = Trace(
+            seen.options, seen.obstacles, seen.poses[:steps], episode.ended, seen.goals[:steps]
+        )
+        trace.add(last)
+        return Film([trace])
 
 
 def together(films: Sequence[Film]) -> Film:
@@ -243,7 +251,7 @@ class Panel:
         )
 
     def prepare(self, image: Image, unit: float) -> None:
-        """Draw what does not move: ground, walls, obstacles, starts, goal."""
+        """Draw what does not move: ground, walls, obstacles, starts."""
         bottom, right = self.top + self.height, self.left + self.width
         image[self.top : bottom, self.left : right] = GROUND
         for x, y, radius in self.trace.obstacles.tolist():
@@ -258,9 +266,6 @@ class Panel:
         for me, colour in enumerate(COLOURS):
             px, py = self.place(*self.trace.poses[0][me, :2].tolist())
             ring(image, px, py, 4.0 * unit, 1.6 * unit, _colour(colour), 1.0, 0)
-        if self.trace.goal is not None:
-            px, py = self.place(*self.trace.goal.tolist()[:2])
-            ring(image, px, py, 5.0 * unit, 0.0, _colour(GOAL), 1.0, 0)
 
     def trail(self, image: Image, since: int, now: int, width: float) -> None:
         """Draw the stretch of both paths from step `since` to `now`."""
@@ -272,7 +277,7 @@ class Panel:
             path(image, points, width, _colour(colour) * 0.62 + 255.0 * 0.38, 1.0)
 
     def draw(self, image: Image, t: int, unit: float) -> None:
-        """Draw both agents at step `t`, what they sense, and the capture circle."""
+        """Draw both agents at step `t`, what they sense, the capture circle, and the goal of the moment."""
         o, now = self.trace.options, min(t, self.last)
         size = max(o.robot_radius * 1.6, 0.022 * max(o.arena_width, o.arena_height)) * self.scale
         for me, colour in enumerate(COLOURS):
@@ -282,6 +287,10 @@ class Panel:
             if me == 0:
                 around = o.capture_radius * self.scale
                 ring(image, px, py, around, 1.1 * unit, _colour(colour), 1.0, 18)
+        goal = self.trace.goals[now]
+        if goal is not None:
+            px, py = self.place(*goal.tolist())
+            ring(image, px, py, 5.0 * unit, 0.0, _colour(GOAL), 1.0, 0)
         for me, colour in enumerate(COLOURS):
             x, y, theta = self.trace.poses[now][me].tolist()
             px, py = self.place(x, y)
