@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.whatif import decide
-from holdfast.errors import ConfigError
+from holdfast.errors import AssetError, ConfigError
 from holdfast.guards.whatif import compare
 from holdfast.records import unpack_starts
 from holdfast.run import RunDirectory, resume
@@ -339,3 +339,17 @@ def test_a_smaller_world_goes_on_with_clock_and_stages(tmp_path: Path) -> None:
     assert [line["world/games"] for line in lines] == [6] * 4 + [5]
     deaths = [line["world/reward_death"] for line in lines]
     assert deaths == sorted(deaths, reverse=True) and len(set(deaths)) == 5
+
+
+@pytest.mark.parametrize(
+    ("code", "why"), [(b"\x4c\x00\x80", "after 2000 frames"), (b"\x02", "jammed")]
+)
+def test_a_cartridge_that_does_not_boot_leaves_the_name_of_its_run_free(
+    code: bytes, why: str, tmp_path: Path
+) -> None:
+    program = code.ljust(0x7FFA, b"\xea") + b"\x00\x80" * 3
+    rom = tmp_path / "game.nes"
+    rom.write_bytes(b"NES\x1a\x02\x01\x01".ljust(16, b"\x00") + program + bytes(8192))
+    with pytest.raises(AssetError, match=f"Stage 1-1 did not boot: .*{why}.*--rom"):
+        train(tmp_path, "r", world__rom=str(rom), world__any_rom=True)
+    assert not (tmp_path / "r").exists()

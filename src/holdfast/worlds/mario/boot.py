@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.errors import EnvironmentFault
+from holdfast.errors import AssetError, EnvironmentFault
 from holdfast.worlds.mario.nes import START, Machines, State
 from holdfast.worlds.mario.rom import Cartridge
 
@@ -53,6 +53,16 @@ def boot_stage(cartridge: Cartridge, world: int, stage: int) -> State:
     """Return the machine at the start of this stage: playable, its timer just fallen by one."""
     if world not in WORLDS or stage not in STAGES:
         raise ValueError(f"there is no stage {world}-{stage}: worlds are 1-8, stages 1-4")
+    try:
+        return _boot(cartridge, world, stage)
+    except EnvironmentFault as error:  # the file is at fault, not the machine
+        raise AssetError(
+            f"Stage {world}-{stage} did not boot: {error} The cartridge is {cartridge.source}. Only the checked Super "
+            "Mario Bros boots; leave out --any-rom, or give that file with --rom."
+        ) from None
+
+
+def _boot(cartridge: Cartridge, world: int, stage: int) -> State:
     machines = Machines(cartridge, 1)
     ram = machines.ram[0]
 
@@ -78,10 +88,8 @@ def boot_stage(cartridge: Cartridge, world: int, stage: int) -> State:
     loaded = (int(ram[WORLD]) + 1, int(ram[STAGE]) + 1)
     if loaded != (world, stage) or ram[GAME_MODE] != PLAYING or ram[PLAYER_STATE] != CONTROLLABLE:
         raise EnvironmentFault(
-            f"stage {world}-{stage} did not boot: after {frames} frames the game is in "
-            f"{loaded[0]}-{loaded[1]}, mode {ram[GAME_MODE]}, player state {ram[PLAYER_STATE]}, timer "
-            f"{int(timer_of(ram))} (cartridge {cartridge.source}). Only the checked Super Mario Bros "
-            "boots; leave out --any-rom, or give that file with --rom."
+            f"after {frames} frames the game is in {loaded[0]}-{loaded[1]}, mode {ram[GAME_MODE]}, player state "
+            f"{ram[PLAYER_STATE]}, timer {int(timer_of(ram))}."
         )
     return machines.save_machine(0)
 
