@@ -24,7 +24,7 @@ from holdfast.learn.schedule import parse_windows, shape_factor, windowed
 from holdfast.overlap import Feed, Gathered
 from holdfast.plan import Phase, Plan
 from holdfast.probe import probe
-from holdfast.probes.clips import filmed
+from holdfast.probes.clips import shown_again
 from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import ProbeSpec
@@ -377,7 +377,8 @@ class Loop:
         update = self.progress.update
         every = self.config.run.checkpoint_every
         best = self.progress.best_update == update
-        shown = filmed(self.recorder.directory) if self.config.probe.clips else set()
+        probed = int(self.progress.last_probe.get("update", 0))
+        shown = shown_again(self.recorder.directory, self.config.probe.clips, probed)
         due = update % every == 0 or self.over or best or update in shown
         due = due or self.stopped_by is not None
         if not due and not force:

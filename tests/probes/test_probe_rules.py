@@ -16,6 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.learn.policy import Policy
 from holdfast.probes import mario, pursuit, shoal
 from holdfast.probes.runner import METRICS, ProbeSpec, played_options, run_probe
+from holdfast.progress import Progress
 from holdfast.refuse import refuse_probe
 from holdfast.run import probe_spec
 
@@ -117,3 +118,27 @@ def test_checkpoints_of_filmed_evaluations_are_kept(tmp_path: Path) -> None:
          keep_every=0, probe__episodes=2, max_steps=10)  # fmt: skip
     held = {int(p.name[1:]) for p in (tmp_path / "r" / "checkpoints").glob("u*")}
     assert held >= set(range(1, 9))
+
+
+def test_the_checkpoint_that_the_worst_starts_name_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Progress, "rank", lambda *_: None)  # the best one would be kept anyway
+    named: dict[int, bool] = {}
+
+    def look(line: dict[str, Any]) -> None:
+        worst = tmp_path / "r" / "worst_starts.json"
+        told = json.loads(worst.read_text())["update"] if worst.is_file() else 0
+        if 0 < told < line["update"]:
+            named[line["update"]] = (tmp_path / "r" / "checkpoints" / f"u{told:08d}").is_dir()
+
+    tiny(
+        tmp_path,
+        updates=9,
+        probe__every=3,
+        keep_last=1,
+        checkpoint_every=2,
+        keep_every=0,
+        show=look,
+    )
+    assert named == dict.fromkeys((4, 5, 7, 8), True)

@@ -17,6 +17,7 @@ from holdfast.learn.roles import Player
 from holdfast.probes.films import Take, chosen_games, film_games, side_by_side
 from holdfast.probes.headlines import headline
 from holdfast.probes.runner import ProbeSpec
+from holdfast.probes.worst import FILE as WORST
 from holdfast.probes.worst import replay_command
 from holdfast.records import EvalReport
 from holdfast.store.files import write_json
@@ -47,9 +48,13 @@ def film_probe(
     return [directory / FOLDER / clip["file"] for clip in told]
 
 
-def filmed(directory: Path) -> set[int]:
-    """Return the updates whose evaluations have films; their checkpoints are kept, so that they can be shown again."""
-    return {int(path.stem[1:]) for path in (directory / FOLDER).glob("u*.json")}
+def shown_again(directory: Path, clips: bool, probed: int) -> set[int]:
+    """Return the updates whose episodes a file of the run says how to show again; their checkpoints are kept.
+
+    These are the evaluations with films, if there are `clips`, and with worst starts the newest one, of update `probed`.
+    """
+    films = {int(p.stem[1:]) for p in (directory / FOLDER).glob("u*.json")} if clips else set()
+    return films | {probed} if (directory / WORST).is_file() else films
 
 
 def film_chosen(
