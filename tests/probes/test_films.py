@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import av
 import gymnasium as gym
@@ -154,6 +154,36 @@ def test_an_environment_that_kills_its_process_while_it_is_filmed_kills_no_other
     report = run_probe(spec, policy)
     assert film_probe(report, spec, policy, tmp_path, told.append) == []
     assert "exited with code 7 in render while it was filmed" in told[0]
+
+
+class Grey(Drawn):
+    """Draws one channel, and says nothing sensible of its speed."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_fps": -1}
+
+    def render(self) -> Any:
+        return super().render()[:, :, :1]
+
+
+class Faint(Drawn):
+    """Draws two channels, which are no colours."""
+
+    def render(self) -> Any:
+        return super().render()[:, :, :2]
+
+
+def test_a_picture_of_one_channel_is_grey_and_one_of_two_is_refused() -> None:
+    name = f"{__name__}:Grey"
+    (take,) = film_games(spec_of(name, 1), policy_for(name), [0])
+    pictures = list(take.film.pictures(size=0))
+    assert take.film.rate == 30
+    assert [picture.shape for picture in pictures] == [(40, 60, 3)] * 13
+    assert pictures[7].tolist() == np.full((40, 60, 3), 7).tolist()
+    name = f"{__name__}:Faint"
+    with pytest.raises(
+        ConfigError, match=r"cannot be filmed: render\(\) gave ndarray \(40, 60, 2\)"
+    ):
+        film_games(spec_of(name, 1), policy_for(name), [0])
 
 
 def test_the_first_column_that_differs_decides_and_a_minus_turns_it() -> None:

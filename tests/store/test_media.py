@@ -49,6 +49,35 @@ def test_an_odd_size_loses_a_row_and_a_column(tmp_path: Path) -> None:
     assert decoded(path)[0].shape == (62, 96, 3)
 
 
+@pytest.mark.parametrize(
+    ("size", "shown"), [((1, 1), (16, 16)), ((3, 5), (18, 30)), ((1, 3000), (2, 3000))]
+)
+def test_very_small_pictures_are_enlarged(
+    size: tuple[int, int], shown: tuple[int, int], tmp_path: Path
+) -> None:
+    path = write_film(tmp_path / "a.mp4", [flat((200, 200, 200), *size)] * 3)
+    picture = decoded(path)[0]
+    assert picture.shape == (*shown, 3)
+    assert abs(int(picture[0, 0, 0]) - 200) < 20
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.gif"])
+def test_a_picture_of_another_size_is_cut_or_stands_on_black(name: str, tmp_path: Path) -> None:
+    pictures = [flat((200, 200, 200)), flat((200, 200, 200), 32, 48), flat((200, 200, 200), 99, 99)]
+    path = write_film(tmp_path / name, pictures)
+    smaller = decoded(path)[1].mean(2)
+    assert smaller.shape == (64, 96)
+    assert abs(smaller[:24, :40].mean() - 200) < 6
+    assert smaller[40:].mean() < 6 and smaller[:, 56:].mean() < 6
+    assert abs(decoded(path)[2].mean() - 200) < 6
+
+
+@pytest.mark.parametrize("fps", [29.97 / 2, 1 / 0.07, 1 / 3, 12.3])
+def test_a_film_may_have_a_fraction_of_a_picture_a_second(fps: float, tmp_path: Path) -> None:
+    with av.open(str(write_film(tmp_path / "a.mp4", [flat((9, 9, 9))] * 3, fps=fps))) as film:
+        assert float(film.streams.video[0].average_rate or 0) == pytest.approx(fps, rel=1e-3)
+
+
 def test_a_gif_keeps_its_colours_and_a_smooth_gradient(tmp_path: Path) -> None:
     ramp = np.linspace(40, 120, 96).astype(np.uint8)
     picture = np.stack(

@@ -180,7 +180,7 @@ class ForeignFilm:
             self.game.close()
 
     def _picture(self) -> Image:
-        return np.ascontiguousarray(self.game.render()[:, :, :3], np.uint8)
+        return np.ascontiguousarray(self.game.render(), np.uint8)
 
 
 def _filled(rows: Sequence[Any], blank: F32) -> list[Any]:

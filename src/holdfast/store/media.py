@@ -5,7 +5,8 @@
             film.add(picture)
 
 A film is written beside its target and renamed when it is whole, so a reader never sees half of one. All
-pictures of a film have the size of its first one; MP4 leaves out the last row or column of an odd size.
+pictures of a film have the size of its first one: larger ones are cut, smaller ones stand on black. Very small pictures
+are enlarged. MP4 leaves out the last row or column of an odd size.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ SUFFIXES = (".mp4", ".gif")
 PALETTE_FROM = 12
 """Pictures that the palette of a GIF is chosen from."""
 COLOURS = 255
+LEAST, MOST = 16, 4096
+"""Shortest side that pictures are enlarged to, as long as no side is longer than `MOST`."""
 
 
 class FilmWriter(ABC):
@@ -41,6 +44,7 @@ class FilmWriter(ABC):
         self.path, self.fps = Path(path), fps
         self.count = 0
         """Pictures so far."""
+        self._shape: tuple[int, ...] = ()
         self.part = self.path.with_name(f"{TEMPORARY}{os.getpid()}-{self.path.name}")
 
     def __enter__(self) -> FilmWriter:
@@ -64,7 +68,11 @@ class FilmWriter(ABC):
 
     def add(self, picture: Image) -> None:
         """Append a picture."""
-        self._add(np.ascontiguousarray(picture, np.uint8))
+        picture = enlarged(np.asarray(picture, np.uint8))
+        self._shape = self._shape or tuple(max(side, 2) for side in picture.shape)
+        if picture.shape != self._shape:
+            picture = fitted(picture, self._shape)
+        self._add(np.ascontiguousarray(picture))
         self.count += 1
 
     def _finish(self) -> None:
@@ -102,7 +110,9 @@ class Mp4(FilmWriter):
                 # The index comes first, so that a browser begins before it has the whole file.
                 moved = {"movflags": "faststart"}
                 self._container = av.open(str(self.part), "w", format="mp4", options=moved)
-            self._stream = self._container.add_stream("libx264", rate=Fraction(self.fps))
+            # A float is a fraction of numbers larger than the encoder counts with.
+            rate = Fraction(self.fps).limit_denominator(1000)
+            self._stream = self._container.add_stream("libx264", rate=rate)
             self._stream.width, self._stream.height = width, height
             self._stream.pix_fmt = "yuv420p"
             self._stream.options = {"crf": "23", "preset": "veryfast"}
@@ -182,6 +192,21 @@ def halved(picture: Image, times: int = 1) -> Image:
     """Return the picture at half its size, `times` times over: each pixel is the mean of four."""
     image = Pillow.fromarray(picture)
     return np.asarray(image.reduce(2**times)) if times else picture
+
+
+def enlarged(picture: Image) -> Image:
+    """Return the picture with every pixel so many times as wide and high that no side is shorter than `LEAST`."""
+    height, width = picture.shape[:2]
+    times = min(-(-LEAST // min(height, width)), MOST // max(height, width))
+    return picture.repeat(times, 0).repeat(times, 1) if times > 1 else picture
+
+
+def fitted(picture: Image, shape: tuple[int, ...]) -> Image:
+    """Return what of the picture fits into the shape, on black."""
+    whole = np.zeros(shape, np.uint8)
+    part = picture[: shape[0], : shape[1]]
+    whole[: part.shape[0], : part.shape[1]] = part
+    return whole
 
 
 def choose_palette(pictures: list[Image]) -> Image:

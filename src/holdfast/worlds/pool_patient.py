@@ -74,7 +74,7 @@ class PatientGame:
         return self._call("step", self.options.step_s, actions)
 
     def render(self) -> Array:
-        """Return the picture `[height, width, channels]` that the environment draws; the first time it may have to set up
+        """Return the picture `[height, width, 3]` that the environment draws; the first time it may have to set up
         much."""
         return self._call("render", self.options.construct_s)  # type: ignore[no-any-return]
 
@@ -155,6 +155,7 @@ def serve_game(make: Callable[[], Game], talk: Connection) -> None:
         game: Any = make()
         made.append(game)
         rate = float(getattr(game.env, "metadata", {}).get("render_fps") or 0)
+        rate = rate if 0 < rate < np.inf else 0.0
         return Drawn(spec_of(game), getattr(game.env, "render_mode", None), rate)
 
     orders: dict[str, Callable[..., Any]] = {
@@ -199,7 +200,10 @@ class _Undrawn(Exception):
 
 
 def _picture(picture: Any) -> Array:
-    if not isinstance(picture, np.ndarray) or picture.ndim != 3:
-        gave = f"{type(picture).__name__} {getattr(picture, 'shape', '')}".rstrip()
-        raise _Undrawn(f"render() gave {gave}")
-    return picture
+    if isinstance(picture, np.ndarray) and picture.ndim == 3 and picture.size:
+        if picture.shape[2] == 1:
+            return picture.repeat(3, 2)
+        if picture.shape[2] in (3, 4):
+            return picture[:, :, :3]
+    gave = f"{type(picture).__name__} {getattr(picture, 'shape', '')}".rstrip()
+    raise _Undrawn(f"render() gave {gave}")
