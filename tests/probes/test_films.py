@@ -15,6 +15,7 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.learn.policy import Policy
 from holdfast.learn.spec import initial_parameters, spec_for
+from holdfast.probes import films
 from holdfast.probes.clips import film_probe, takes_of
 from holdfast.probes.films import chosen_games, film_games, ranking
 from holdfast.probes.headlines import HEADLINES, Headline, headline, headline_in, outcome, words
@@ -154,6 +155,23 @@ def test_an_environment_that_kills_its_process_while_it_is_filmed_kills_no_other
     report = run_probe(spec, policy)
     assert film_probe(report, spec, policy, tmp_path, told.append) == []
     assert "exited with code 7 in render while it was filmed" in told[0]
+
+
+def test_a_film_is_cut_where_the_episodes_of_the_probe_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{__name__}:Drawn"
+    spec, policy = spec_of(name, 1, max_steps=7), policy_for(name)
+    assert run_probe(spec, policy).detail["returns"] == [7.0]
+    (take,) = film_games(spec, policy, [0])
+    assert len(list(take.film.pictures(size=0))) == 8
+    assert take.told(name) == "return 7.0"
+    (take,) = film_games(replace(spec, longest=5), policy, [0])
+    assert len(list(take.film.pictures(size=0))) == 6
+    monkeypatch.setattr(films, "FOREIGN_MOMENTS", 4)
+    (take,) = film_games(spec, policy, [0])
+    assert len(list(take.film.pictures(size=0))) == 5
+    assert take.told(name) == "return 4.0 in the first 4 steps"
 
 
 class Grey(Drawn):

@@ -48,7 +48,8 @@ class Take:
     def told(self, world: str) -> str:
         """Return how it ended, in words; several episodes are counted by their ends."""
         if isinstance(self.film, ForeignFilm):
-            return f"return {self.film.total:.1f}"
+            so_far = f" in the first {self.film.steps} steps" if self.film.cut else ""
+            return f"return {self.film.total:.1f}{so_far}"
         ends = Counter(outcome(world, episode) for episode in self.episodes)
         if len(self.episodes) == 1:
             return next(iter(ends))
@@ -149,11 +150,18 @@ class ForeignFilm:
     total: float = 0.0
     """Sum of the rewards so far."""
     steps: int = 0
+    cut: bool = False
+    """Whether the film ended before the episode did."""
+
+    @property
+    def limit(self) -> int:
+        """Steps after which the episode is cut, as in the probe."""
+        return min(self.game.options.max_steps or self.spec.longest, self.spec.longest)
 
     @property
     def length(self) -> int:
         """The most moments that it may have; the end is not known before."""
-        return FOREIGN_MOMENTS
+        return min(FOREIGN_MOMENTS, self.limit)
 
     def pictures(self, *, size: int = 0, every: int = 1, title: str = "") -> Iterator[Image]:
         """Play the episode once and yield every `every`-th moment and the last one, as the environment draws them."""
@@ -163,13 +171,14 @@ class ForeignFilm:
             begin()
         blank = np.zeros(self.game.drawn.spec.observation_space.shape, np.float32)
         rows, over = _filled(self.game.reset(self.seed), blank), False
-        self.total, self.steps = 0.0, 0
+        self.total, self.steps, self.cut = 0.0, 0, False
         try:
             while True:
-                last = over or self.steps >= FOREIGN_MOMENTS
+                last = over or self.steps >= self.length
                 if self.steps % every == 0 or last:
                     yield self._picture()
                 if last:
+                    self.cut = not over and self.steps < self.limit
                     return
                 actions = self.policy.act(np.asarray(rows, np.float32), rng)
                 new, rewards, _, _, over = self.game.step(actions)
