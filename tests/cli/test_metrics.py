@@ -71,6 +71,34 @@ def test_tail_shows_the_last_updates_over_all_pieces(runs: Path) -> None:
     assert text.strip() == "update 4  ended terminated  steps 4"
 
 
+def test_tail_of_a_name_that_no_line_has_is_an_error_with_the_nearest_name(runs: Path) -> None:
+    where = ("--runs-dir", str(runs))
+    text = call("tail", "first", "--keys", "update,train/entropy", *where, code=2)
+    assert "'train/entropy'. Did you mean 'train/entropy_mean'? There are:" in text
+    assert len(text.splitlines()) == 1
+
+
+def test_tail_shows_lines_that_have_one_of_the_names_and_nothing_else(runs: Path) -> None:
+    metrics = Lines(runs / "first" / "metrics.jsonl")
+    metrics.write({"update": 41, "probe/return_mean": 2.5})
+    metrics.write({"update": 42})
+    metrics.close()
+    where = ("--runs-dir", str(runs))
+    text = call("tail", "first", "--keys", "probe/return_mean", *where)
+    assert text == "return_mean 2.500\n"
+    text = call("tail", "first", "--keys", "update, probe/return_mean", "-n", "2", "--json", *where)
+    rows = [json.loads(row) for row in text.splitlines()]
+    assert rows == [{"update": 41, "probe/return_mean": 2.5}, {"update": 42}]
+    assert call("tail", "first", "--keys", "probe/return_mean", "-n", "1", *where) == ""
+
+
+def test_an_option_of_another_action_is_refused(runs: Path) -> None:
+    where = ("--runs-dir", str(runs))
+    text = call("tail", "first", "--match", "train/*", *where, code=2)
+    assert "--match is not for 'tail', but for summary" in text
+    assert "--keys" in call("summary", "first", "--keys", "train/lr", *where, code=2)
+
+
 def test_summary_says_what_every_signal_did(runs: Path) -> None:
     write_json(
         runs / "first" / "sinks.json",

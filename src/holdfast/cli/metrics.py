@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,16 @@ SHOWN = (
 """What `tail` shows of an update unless `--keys` says otherwise."""
 MOST = 20
 """Signals that one picture takes."""
+OPTIONS = {
+    "kind": ("tail", "summary"),
+    "lines": ("tail",),
+    "follow": ("tail",),
+    "keys": ("tail",),
+    "match": ("summary",),
+    "x": ("plot",),
+    "out": ("plot",),
+}
+"""Options and the actions that take them."""
 AXES = {"env_steps": "env_steps", "update": "update", "time": "time/at"}
 
 
@@ -45,7 +56,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", default="metrics", help="tail, summary: metrics, episodes, ...")
     parser.add_argument("-n", "--lines", type=int, default=10, help="tail: lines (default: 10)")
     parser.add_argument("-f", "--follow", action="store_true", help="tail: go on while it trains")
-    parser.add_argument("--keys", default="", help="tail: names that are shown, with commas")
+    parser.add_argument(
+        "--keys",
+        default="",
+        help="tail: names that are shown, with commas; lines without them are left out",
+    )
     parser.add_argument("--match", default="*", help="summary: pattern, such as 'train/*'")
     parser.add_argument(
         "--x", choices=tuple(AXES), default="env_steps", help="plot: horizontal axis"
@@ -53,9 +68,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="", help="plot: PNG file (default: plots/metrics.png)")
     parser.epilog = __doc__
 
+    parser.set_defaults(given=parser)
+
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     no_settings(rest)
+    for option, actions in OPTIONS.items():
+        if getattr(args, option) != args.given.get_default(option) and args.action not in actions:
+            raise ConfigError(
+                f"--{option} is not for '{args.action}', but for {' and '.join(actions)}. Leave it out, or see --help."
+            )
     if args.action == "schema":
         return _schema(args)
     if not args.run:
@@ -93,35 +115,50 @@ def _schema(args: argparse.Namespace) -> int:
 
 
 def _tail(args: argparse.Namespace, directory: RunDirectory) -> int:
-    from holdfast.store.metrics import follow, parsed, records_of
+    from holdfast.store.metrics import check_names, follow, parsed, records_of
     from holdfast.store.pieces import tail
 
     if args.lines < 0:
         raise ConfigError(f"--lines {args.lines} is not allowed. It takes 0 or more.")
     path = records_of(directory.path, args.kind)
-    keys = [key for key in args.keys.split(",") if key]
-    if not keys and args.kind == "metrics":
-        keys = ["update", "env_steps", *SHOWN]
+    keys = [key.strip() for key in args.keys.split(",") if key.strip()]
     try:
         lines, end = tail(path, args.lines)
-        _print_lines(parsed(lines), keys, args.json)
+        found = list(parsed(lines))
+        if absent := [key for key in keys if not any(key in line for line in found)]:
+            check_names(path, absent)
+        shown = _print_lines(found, keys, args)
         if args.follow:
             training = directory.locked_by
-            _print_lines(follow(path, lambda: training() is not None, end), keys, args.json)
+            _print_lines(follow(path, lambda: training() is not None, end), keys, args)
+        elif keys and found and not shown:
+            print(
+                f"none of the last {len(found)} lines has it; ask for more with -n", file=sys.stderr
+            )
     except KeyboardInterrupt:
         if not args.follow:
             raise
     return 0  # Ctrl-C is how one leaves a tail
 
 
-def _print_lines(lines: Iterable[dict[str, Any]], keys: list[str], as_json: bool) -> None:
+def _print_lines(lines: Iterable[dict[str, Any]], keys: list[str], args: argparse.Namespace) -> int:
+    """Print the lines, or what they have of the keys, and return how many have something to show."""
+    shown = 0
+    usual = ["update", "env_steps", *SHOWN] if args.kind == "metrics" else []
     for line in lines:
-        if as_json:
-            answer(line)
+        told = {key: line[key] for key in keys if key in line} if keys else line
+        if not told:
             continue
-        shown = keys or [k for k, v in line.items() if not isinstance(v, dict | list)]
-        row = [f"{key.rpartition('/')[2]} {_text(line[key])}" for key in shown if key in line]
+        shown += 1
+        if args.json:
+            answer(told)
+            continue
+        if not keys:
+            names = usual or [k for k, v in line.items() if not isinstance(v, dict | list)]
+            told = {key: line[key] for key in names if key in line}
+        row = [f"{key.rpartition('/')[2]} {_text(value)}" for key, value in told.items()]
         print("  ".join(row), flush=True)
+    return shown
 
 
 def _summary(args: argparse.Namespace, directory: RunDirectory) -> int:

@@ -57,6 +57,17 @@ def parsed(lines: Iterable[bytes]) -> Iterator[Line]:
             yield found
 
 
+def check_names(path: Path, names: Iterable[str]) -> None:
+    """Raise a ConfigError if there are lines, and no line of the file has a value of one of these names."""
+    known = {name for line in read_lines(path, strict=False) for name in line}
+    for name in names:
+        if known and name not in known:
+            raise ConfigError(
+                f"No line of {path.name} has '{name}'.{nearest(name, known)} "
+                f"There are: {', '.join(sorted(known))}."
+            )
+
+
 @dataclass
 class Course:
     """What one signal did over a run."""
