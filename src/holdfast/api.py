@@ -140,5 +140,10 @@ def directory_of(run: str | Path, runs_dir: str | Path) -> RunDirectory:
 
 
 def _checkpoint(directory: RunDirectory, update: int | None, latest: bool) -> Checkpoint:
+    if latest and update is not None:
+        raise ConfigError(
+            f"The checkpoint of update {update} and the newest one are both asked for. Leave one of them out: update, or "
+            "latest."
+        )
     checkpoints = directory.checkpoints()
     return checkpoints.find(update) if latest or update is not None else checkpoints.best()

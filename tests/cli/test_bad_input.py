@@ -152,6 +152,7 @@ CASES: list[tuple[list[str], int, str]] = [
     (["resume", "made", "--hidden", "9"], 2, "hidden"),
     (["eval", "made", "--seed", "-5"], 2, "--seed -5"),
     (["eval", "made", "--update", "77"], 5, "77"),
+    (["eval", "made", "--update", "2", "--latest"], 2, "Leave one of them out"),
     (["eval", "made", "--protocol", "v99"], 2, "v99"),
     (["report"], 2, "required: run"),
     (["runs", "extra"], 2, "'extra' is not understood"),
