@@ -67,6 +67,8 @@ class Broken(gym.Env):
         if self.t == 3:
             if self.fault == "nan":
                 obs[0] = np.nan
+            elif self.fault == "huge":
+                obs = np.array([0.0, -1e299])
             elif self.fault == "shape":
                 obs = np.zeros(3, np.float32)
             elif self.fault == "reward":
@@ -76,7 +78,12 @@ class Broken(gym.Env):
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [("nan", "NaN or infinity"), ("shape", r"shape \(3,\)"), ("reward", "not finite")],
+    [
+        ("nan", r"NaN or infinity for slot 0: nan at \[0\] \("),
+        ("huge", r"-inf at \[1\] \(float32 holds nothing beyond 3.4e\+38\)"),
+        ("shape", r"shape \(3,\)"),
+        ("reward", "not finite"),
+    ],
 )
 def test_a_foreign_environment_that_breaks_the_contract_is_named(
     monkeypatch, fault: str, words: str

@@ -63,6 +63,8 @@ class Player:
         self._shape: tuple[int, ...] = ()
         self._dtype: Any = None
         """Type of the last observation; it is looked at again when it changes."""
+        self._wide = False
+        """Whether it holds numbers that may be beyond those of float32."""
         self._awaited: set[int] = set()
         """Slots that were not in when their episode began; they are masked until they appear."""
 
@@ -219,16 +221,17 @@ class Player:
                     game, f"returned an observation of type {array.dtype} for slot {k}", phase
                 )
             self._dtype = array.dtype
+            self._wide = array.dtype.kind == "f" and array.dtype.itemsize > 4
+        if self._wide:
+            with np.errstate(over="ignore"):  # it becomes infinity, which is looked for
+                return array.astype(np.float32)
         return array
 
     def _check_finite(self, rows: Array, game: int, phase: str) -> None:
         slots = self.board.slots(game)
         for slot in range(slots.start, slots.stop):
             if not np.isfinite(rows[slot]).all():
-                k = slot - slots.start
-                raise self._broken(
-                    game, f"returned an observation with NaN or infinity for slot {k}", phase
-                )
+                raise self._broken(game, _unsound(rows[slot], slot - slots.start), phase)
 
     def _raised(self, game: int, phase: str, error: BaseException) -> GameError:
         if phase == "step":
@@ -243,3 +246,13 @@ class Player:
     def _broken(self, game: int, what: str, phase: str) -> GameError:
         self.leave()
         return GameError("contract", game, phase, "ContractViolation", what, "")
+
+
+def _unsound(row: Array, k: int) -> str:
+    place = tuple(int(i) for i in np.argwhere(~np.isfinite(row))[0])
+    found, at = row[place], ", ".join(map(str, place))
+    beyond = f" (float32 holds nothing beyond {np.finfo(np.float32).max:.1e})"
+    return (
+        f"returned an observation with NaN or infinity for slot {k}: {found} at [{at}]"
+        f"{beyond if np.isinf(found) else ''}"
+    )
