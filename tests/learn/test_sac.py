@@ -143,6 +143,16 @@ def test_a_learner_goes_on_exactly_from_its_state() -> None:
     assert one.alpha != pytest.approx(0.1), "the weight of the entropy was learned"
 
 
+def test_the_weight_of_the_entropy_that_is_told_is_the_one_in_use() -> None:
+    for sac, own in (({"auto_entropy": True}, False), ({}, True)):
+        who, game = learner(sac), Noise(SLOTS, SIZE, pixels=False)
+        for _ in range(3):
+            told = played(who, game, who.new_rollout(SLOTS))
+        assert told["entropy"] == who.alpha
+        assert (told["entropy"] == who.config.entropy) == own
+        assert "clip" not in told, "it clips no ratio"
+
+
 def test_actions_are_even_until_learning_begins_and_a_given_policy_plays_at_once() -> None:
     who = learner({"warmup": 60})
     game, rollout = Noise(SLOTS, SIZE, pixels=False), who.new_rollout(SLOTS)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from holdfast.errors import ConfigError, nearest
 from holdfast.learn.fused_order import permutations
 from holdfast.learn.normalise import ObsNorm, RewardNorm
-from holdfast.learn.options import LearnerConfig
+from holdfast.learn.options import IDLE, LearnerConfig
 from holdfast.learn.policy import Policy, make_policy, to_box
 from holdfast.learn.returns import explained_variance, gae
 from holdfast.learn.spec import FUSED_WIDTH, NetSpec, initial_parameters
@@ -220,6 +220,11 @@ class Learner(ABC):
             )
         return self.settings[name]
 
+    def in_use(self) -> dict[str, float]:
+        """Return the settings that this kind of learner learns with, as they are now."""
+        idle = IDLE.get(self.config.kind, ())
+        return {name: value for name, value in self.settings.items() if name not in idle}
+
     def state_dict(self) -> dict[str, Any]:
         """Return parameters, optimiser, normalisation and settings."""
         return {
@@ -289,7 +294,7 @@ class RolloutLearner(Learner):
         metrics["masked_share"] = 1.0 - len(rows) / mask.size
         if self.spec.nvec:
             metrics["entropy_max"] = float(np.log(self.spec.nvec).sum())
-        metrics.update(self.settings)
+        metrics.update(self.in_use())
         return metrics
 
     def _targets(self, rollout: Rollout) -> None:

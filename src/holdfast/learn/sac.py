@@ -144,7 +144,7 @@ class SacLearner(Learner):
         steps = max(1, round(rollout.steps * self.config.sac.gradients))
         if self.replay.size and self.replay.pushed >= self.config.sac.warmup:
             metrics.update(self._learn(steps))
-        metrics.update(self.settings)
+        metrics.update(self.in_use())
         return metrics
 
     def _learn(self, steps: int) -> dict[str, float]:
@@ -204,6 +204,9 @@ class SacLearner(Learner):
         if self.temperature is None:
             return self.settings["entropy"]
         return float(self.temperature.log_alpha.detach().exp())
+
+    def in_use(self) -> dict[str, float]:
+        return {**super().in_use(), "entropy": self.alpha}
 
     @property
     def _target_entropy(self) -> float:
