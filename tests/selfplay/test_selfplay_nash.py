@@ -162,6 +162,19 @@ def test_the_interval_of_both_gains_knows_that_they_share_their_games() -> None:
     assert both.high - both.low < 1e-9
 
 
+def test_equal_differences_in_a_few_games_are_no_certainty() -> None:
+    few, many = np.zeros(10), np.zeros(5000)
+    for zeros, unseen in ((few, 0.2775), (many, 0.0008)):
+        pursuer, evader, both = gains(zeros, zeros)
+        assert pursuer == evader == Rate(0.0, 0.0, pytest.approx(unseen, abs=1e-4))
+        assert both == Rate(0.0, 0.0, pytest.approx(2 * unseen, abs=2e-4))
+    pursuer, evader, both = gains(few, np.ones(10), own=(True, False))
+    assert pursuer == Rate(0.0, 0.0, 0.0), "the incumbent gains nothing over itself"
+    assert evader == both == Rate(1.0, pytest.approx(1 - 2 * 0.2775, abs=1e-3), 1.0)
+    pursuer, _, _ = gains(-np.ones(10), few)
+    assert pursuer == Rate(0.0, 0.0, 0.0), "a loss is no gain"
+
+
 def test_the_gap_is_the_distance_from_an_even_game_with_its_interval() -> None:
     assert ne_gap(Rate(0.6, 0.55, 0.65)) == Rate(
         pytest.approx(0.2), pytest.approx(0.1), pytest.approx(0.3)

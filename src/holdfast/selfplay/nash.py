@@ -10,12 +10,13 @@ of the best responses goes: more training can only widen the interval.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from holdfast.probes.stats import wilson
 from holdfast.records import F64
 from holdfast.rng import derive_seed
 from holdfast.selfplay.duel import Duel, duel
@@ -115,8 +116,9 @@ def exploitability(
         for role, best in chosen.items()
     }
     won = base.captured.astype(np.float64)
+    own = tuple(played[role] is base for role in ("pursuer", "evader"))
     gain_pursuer, gain_evader, both = gains(
-        played["pursuer"].captured - won, won - played["evader"].captured, seed
+        played["pursuer"].captured - won, won - played["evader"].captured, seed, own
     )
     rate = base.rate
     return Exploitability(
@@ -132,11 +134,15 @@ def exploitability(
     )
 
 
-def gains(pursuer: F64, evader: F64, seed: int = 0) -> tuple[Rate, Rate, Rate]:
+def gains(
+    pursuer: F64, evader: F64, seed: int = 0, own: Sequence[bool] = (False, False)
+) -> tuple[Rate, Rate, Rate]:
     """Return mean gains of pursuer, evader and both, with bootstrap intervals over games.
 
     `pursuer [n]` and `evader [n]` are differences in {-1, 0, 1} on the same seeds. A loss counts as no gain:
-    whoever responds can always play as the incumbent does.
+    whoever responds can always play as the incumbent does. Where all differences are equal the bootstrap knows no other
+    one, however few the games: there the interval ends where Wilson's does for what was never seen, unless the response
+    is the incumbent itself (`own`), which gains nothing for certain.
     """
     kinds, counts = np.unique(np.stack([pursuer, evader]), axis=1, return_counts=True)
     games = int(counts.sum())
@@ -146,8 +152,16 @@ def gains(pursuer: F64, evader: F64, seed: int = 0) -> tuple[Rate, Rate, Rate]:
     resampled = [*np.maximum(draws @ kinds.T / games, 0.0).T]
     found.append(found[0] + found[1])
     resampled.append(resampled[0] + resampled[1])
-    rates = []
-    for value, values in zip(found, resampled, strict=True):
-        low, high = np.quantile(values, [0.025, 0.975])
-        rates.append(Rate(float(value), float(low), float(high)))
+    ends = np.quantile(np.array(resampled), [0.025, 0.975], axis=1)
+    unseen = wilson(0, games)[1]
+    for side, values in enumerate((pursuer, evader)):
+        if not own[side] and np.ptp(values) == 0:
+            one = float(values[0])
+            low, high = one - (one + 1) * unseen, one + (1 - one) * unseen
+            wider = np.maximum([low, high], 0.0) - found[side]
+            ends[:, [side, 2]] += wider[:, None]
+    rates = [
+        Rate(float(value), max(float(low), 0.0), float(high))
+        for value, (low, high) in zip(found, ends.T, strict=True)
+    ]
     return rates[0], rates[1], rates[2]
