@@ -105,7 +105,7 @@ def test_every_variant_is_compared_with_the_first() -> None:
     assert (rows["a=1"]["above"], rows["a=1"]["count"]) == (2, 2)
     assert (rows["b=5"]["low"], rows["b=5"]["high"]) == (-5.0, -5.0)
     assert rows["b=5"]["above"] == 0
-    assert change(rows["b=5"]) == "-5 [-5, -5], above in 0 of 2"
+    assert change(rows["b=5"]) == "-5 (no spread seen), above in 0 of 2"
 
 
 def test_the_page_shows_runs_without_any_evaluation(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from view_recorded import line
 
 from holdfast.view.console import Console, wants_panel
-from holdfast.view.numbers import clock, figure, number, short
+from holdfast.view.numbers import brackets, clock, figure, number, short
 from holdfast.view.panel import sparkline
 
 
@@ -195,6 +195,12 @@ def test_numbers_read_well() -> None:
     assert number(float("nan")) is None
     assert number(True) is None
     assert number("3") is None
+
+
+def test_an_interval_without_width_claims_nothing() -> None:
+    assert brackets(0.25, 0.5) == "[0.2500, 0.5000]"
+    assert brackets(500.0, 500.0) == "(no spread seen)"
+    assert brackets(-1, 1, "{:+.1f}".format) == "[-1.0, +1.0]"
 
 
 def test_a_sparkline_runs_from_low_to_high() -> None:

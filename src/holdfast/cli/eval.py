@@ -41,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     no_settings(rest)
     from holdfast.api import directory_of, evaluate
+    from holdfast.view.numbers import brackets
     from holdfast.view.progress import Progress
 
     at_least(args, episodes=1, seed=0, update=0)
@@ -76,6 +77,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             print(report.detail[about], file=sys.stderr)
     for name, value in report.metrics.items():
         interval = report.intervals.get(name)
-        spread = f"   [{interval[0]:.4f}, {interval[1]:.4f}]" if interval else ""
+        spread = f"   {brackets(*interval, form='{:.4f}'.format)}" if interval else ""
         print(f"{name:<26} {value:10.4f}{spread}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.view.numbers import figure, number, short
+from holdfast.view.numbers import brackets, figure, number, short
 
 Record = Mapping[str, Any]
 NONE = "–"
@@ -32,7 +32,8 @@ def markdown(record: Record) -> str:
 
 NOTE = (
     "Brackets are 95 % bootstrap intervals over training seeds: of the interquartile mean in the tables of metrics, "
-    "of the mean in differences, which are paired by seed. The best checkpoint was chosen by the very evaluations "
+    "of the mean in differences, which are paired by seed; where seeds agree, they know of no spread, which is no proof that "
+    "there is none. The best checkpoint was chosen by the very evaluations "
     "that are shown, so it flatters; the final one does not."
 )
 
@@ -189,7 +190,9 @@ def change(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return NONE
     low, high = number(row["low"]), number(row["high"])
-    ends = f" [{low:+.4g}, {high:+.4g}]" if low is not None and high is not None else ""
+    ends = ""
+    if low is not None and high is not None:
+        ends = " " + brackets(low, high, "{:+.4g}".format)
     return f"{row['mean']:+.4g}{ends}, above in {row['above']} of {row['count']}"
 
 
@@ -207,7 +210,7 @@ def value(found: Any) -> str:
 def bracket(found: Mapping[str, Any]) -> str:
     """Return the interval of a spread; nothing for a single seed."""
     low, high = number(found["low"]), number(found["high"])
-    return f" [{figure(low)}, {figure(high)}]" if low is not None and high is not None else ""
+    return f" {brackets(low, high)}" if low is not None and high is not None else ""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ from holdfast.probes.headlines import words
 from holdfast.view.files import RunFiles
 from holdfast.view.growth import make_growth
 from holdfast.view.media import make_media
-from holdfast.view.numbers import figure, number
+from holdfast.view.numbers import brackets, figure, number
 from holdfast.view.plots import make_plots, plots
 from holdfast.view.progress import Progress
 from holdfast.view.report import write_report
@@ -59,7 +59,7 @@ def summary(run: Path) -> str:
         parts[0] += f" (ceiling {_figure(metrics, f'ceiling_{metric}')})"
     low, high = (last.get("intervals") or {}).get(metric) or (None, None)
     if low is not None and high is not None:
-        parts[0] += f" [{figure(low)}, {figure(high)}]"
+        parts[0] += f" {brackets(low, high)}"
     parts += [f"{words(n)} {_figure(metrics, n)}" for n in main.beside if n in metrics]
     episodes = len(last.get("seeds") or ())
     return f"{run.name}: {', '.join(parts)}; {episodes} episodes, update {last.get('update')}"

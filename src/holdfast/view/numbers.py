@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 
@@ -39,3 +40,8 @@ def figure(value: float) -> str:
         return f"{value:.1e}"
     digits = 3 - math.floor(math.log10(size))
     return f"{value:.{min(max(digits, 0), 4)}f}"
+
+
+def brackets(low: float, high: float, form: Callable[[float], str] = figure) -> str:
+    """Return an interval; one without width is no certainty, only that resampling found nothing else."""
+    return "(no spread seen)" if low == high else f"[{form(low)}, {form(high)}]"

@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.probes.headlines import words
 from holdfast.store.files import read_json, write_atomic
 from holdfast.view.files import Line, RunFiles
-from holdfast.view.numbers import clock, figure, number, short
+from holdfast.view.numbers import brackets, clock, figure, number, short
 from holdfast.view.page import (
     Cell,
     card,
@@ -390,7 +390,7 @@ def _interval(probe: Line, name: str, before: str = "") -> str:
     ends = [number(v) for v in (probe.get("intervals") or {}).get(name) or ()]
     if len(ends) != 2 or ends[0] is None or ends[1] is None:
         return ""
-    return f"{before}[{figure(ends[0])}, {figure(ends[1])}]"
+    return before + brackets(ends[0], ends[1])
 
 
 def _plain(value: Any) -> str:
