@@ -291,6 +291,38 @@ def test_an_environment_that_is_registered_by_the_caller_runs_in_workers() -> No
         del gym.registry["PoolWalk-v0"]
 
 
+@pytest.mark.parametrize("entry", ["Slow", "'__main__:Slow'"])
+def test_an_id_that_a_script_registers_for_a_class_of_its_own_is_played_there(
+    entry: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import time
+import gymnasium as gym
+import numpy as np
+from holdfast.worlds.foreign import ForeignOptions, ForeignWorld
+
+class Slow(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {{}}
+    def step(self, action):
+        time.sleep(0.001)
+        return np.zeros(2, np.float32), 0.0, False, False, {{}}
+
+gym.register("Slow-v0", entry_point={entry})
+world = ForeignWorld("Slow-v0", ForeignOptions(games=2))
+world.reset(seed=1)
+world.step(np.zeros(2, np.int64))
+print(world.mode)
+""")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "serial\n"), done.stderr
+
+
 def test_bad_environments_are_config_errors_in_every_mode() -> None:
     for mode in MODES:
         with pytest.raises(ConfigError, match="returned a list"):

@@ -46,14 +46,16 @@ class Worker:
 
 def portable_entry(name: str) -> Any:
     """Return the registration of a Gymnasium id, for workers that have not imported its module."""
-    if name.startswith("__main__:"):
+    entry = gym.registry.get(name)
+    place = getattr(entry, "entry_point", None) if entry is not None else name
+    if isinstance(place, str) and place.startswith("__main__:"):
         raise ConfigError(
-            f"'{name}' lives in the script that was started, which worker processes do not run. "
+            f"'{place}' lives in the script that was started, which worker processes do not run. "
             "Move it to a module of its own, or use --mode threads."
         )
-    entry = gym.registry.get(name)
     try:
-        pickle.dumps(entry)
+        with _no_main():  # as a worker starts
+            pickle.dumps(entry)
     except Exception as error:  # pickle raises whatever the object raises
         raise ConfigError(
             f"The registration of {name} cannot be sent to worker processes ({error}). Register it with "
