@@ -144,7 +144,8 @@ class ProbeConfig:
     deterministic: bool = True
     """Play the best action instead of a sampled one."""
     clips: bool = False
-    """Film the best, median and worst episode of every probe of one of our worlds (pursuit: nine side by side)."""
+    """Film the best, median and worst episode of every probe (pursuit: nine side by side); foreign environments must draw
+    themselves."""
     best_by: str = ""
     """By what the best checkpoint is chosen: 'avg_final', '-ed100' or 'balance>=0.5', joined by commas; of equal ones it is
     the newest. Empty takes the world's main metric."""
