@@ -29,7 +29,6 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / "bench"))
 sys.path.insert(0, str(HERE))
 
 import parts  # noqa: E402
@@ -60,6 +59,7 @@ PACKAGES = (
 
 
 def main() -> None:
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / "bench"))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

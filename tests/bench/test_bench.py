@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -97,7 +98,9 @@ def test_bars_are_judged_in_words() -> None:
 
 
 def test_the_report_is_written_from_the_lines_alone() -> None:
+    before = dict(os.environ)
     run = load("run")
+    assert dict(os.environ) == before, "or every later process would compile its kernels anew"
     about = {
         "began": "now", "cpu": "a CPU", "cores": 2, "memory_gb": 8, "system": "Linux", "python": "3.11",
         "versions": {"torch": "2"}, "commit": "abc", "load": [3.0, 2.0, 1.0], "command": "bench/run.py",
