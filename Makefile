@@ -20,6 +20,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,gym,multi,report,study]"
 	$(BIN)/python -m pip install --quiet --no-deps gym-super-mario-bros==7.4.0
+	$(BIN)/python -m compileall -q src
 	touch $@
 
 demo: setup
