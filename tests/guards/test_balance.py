@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from holdfast.guards.collapse import CollapseConfig, CollapseGuard, DampenConfig
 from holdfast.guards.curriculum import CurriculumConfig
 from holdfast.guards.guard import Guard
 from holdfast.guards.health import NonFiniteConfig, NonFiniteGuard
-from holdfast.records import Decision
+from holdfast.records import Decision, pack, unpack
 
 
 class Kept:
@@ -103,6 +104,34 @@ def test_levels_rise_when_the_sides_are_balanced() -> None:
     assert guard.levels.place == 2
 
 
+def test_a_collapse_does_not_go_back_to_a_pair_of_an_easier_level() -> None:
+    curriculum = CurriculumConfig(kind="smooth", rule="gap", gap_evaluations=2)
+    config = BalanceConfig(curriculum=curriculum, collapse_evaluations=2)
+    found = evaluated(BalanceGuard(config), [0.5, 0.52, 1.0, 1.0])
+    assert found[3][-1] == "u2", "u1 was better balanced, before the level rose"
+
+
+def test_a_balance_guard_that_was_saved_at_any_evaluation_goes_on_the_same() -> None:
+    draw = random.Random(3)
+    curriculum = CurriculumConfig(kind="smooth", rule="gap", gap_evaluations=2)
+    config = BalanceConfig(
+        curriculum=curriculum, budget=2, pause=2, past=0.3, collapse_evaluations=2, max_rollbacks=3
+    )
+    whole, states, made, lines, kept = BalanceGuard(config), [], [], [], Kept()
+    for update in range(1, 60):
+        rate = draw.choice((0.48, 0.5, 0.5, 0.8, 0.9, 0.9, 1.0, 1.0))
+        line = {"update": update, "probe/capture_rate": rate, "selfplay/pairs": list(kept.pairs)}
+        states.append(pack(whole.state_dict()))
+        made.append(whole.step(line))
+        lines.append(line)
+        kept.take(update, made[-1])
+    assert {"rollback", "train_roles", "mix", "set_world"} <= {d.kind for ds in made for d in ds}
+    for cut, state in enumerate(states):
+        other = BalanceGuard(config)
+        other.load_state_dict(unpack(state))
+        assert [other.step(line) for line in lines[cut:]] == made[cut:]
+
+
 def signals(update: int, kept: Kept, **more: Any) -> dict[str, Any]:
     return {
         "update": update,
@@ -172,6 +201,17 @@ def test_a_side_that_loses_every_evaluation_goes_back_to_the_best_balanced_pair(
     assert all(d.kind == "keep_pair" for d in guard.step(signals(5, kept, **rate)))
     [decision] = guard.step(signals(6, kept, **rate))
     assert (decision.kind, decision.name) == ("rollback", "b")
+
+
+def test_after_a_rollback_a_side_has_to_lose_as_many_evaluations_again() -> None:
+    settings = {"rate_below": 0.1, "capture_low": 0.0, "capture_high": 1.0}
+    config = CollapseConfig(evaluations=2, wait_steps=0, **settings)
+    guard, kept, gone = CollapseGuard(config), Kept(), []
+    kept.take(0, guard.initial({"update": 0}))
+    for update in range(1, 8):
+        decisions = guard.step(signals(update, kept, **{"probe/capture_rate": 0.99}))
+        gone += [update for d in decisions if d.kind == "rollback"]
+    assert gone == [2, 4, 6]
 
 
 def test_a_pair_of_which_nothing_is_known_is_not_the_best_balanced() -> None:

@@ -49,6 +49,22 @@ def test_capture_advances_only_with_enough_escapes_and_evaluations() -> None:
     assert levels.judge(exactly(0.8)) == 0
 
 
+def test_an_escape_rate_at_a_bound_advances_and_does_not_go_back() -> None:
+    settings = {"min_escape": 0.25, "regress_escape": 0.25, "regress_evaluations": 1}
+    levels = Curriculum(CurriculumConfig(kind="smooth", capture_above=0.7, **settings))
+    assert levels.judge(exactly(0.75)) == 1
+    levels = Curriculum(
+        CurriculumConfig(kind="smooth", capture_above=0.8, **{**settings, "min_escape": 0.0})
+    )
+    levels.place = 1
+    assert [levels.judge(exactly(rate)) for rate in (0.75, 0.7625)] == [0, -1]
+
+
+def test_every_level_wants_its_own_balanced_evaluations() -> None:
+    levels = Curriculum(CurriculumConfig(kind="smooth", rule="gap", gap_evaluations=3))
+    assert [levels.judge(exactly(0.5)) for _ in range(7)] == [0, 0, 1, 0, 0, 1, 0]
+
+
 def test_the_gap_rule_works_with_both_kinds_of_levels() -> None:
     for kind in ("smooth", "discrete"):
         levels = Curriculum(CurriculumConfig(kind=kind, rule="gap"))

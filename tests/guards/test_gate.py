@@ -141,6 +141,15 @@ def test_a_noop_between_successes_starts_the_streak_again() -> None:
     ]
 
 
+def test_a_failure_between_successes_starts_the_streak_again() -> None:
+    assert events(gate(), signals(1), signals(2, p10=50.0), signals(3), signals(4)) == [
+        "success_progress",
+        "failure_hold",
+        "success_progress",
+        "advance",
+    ]
+
+
 def test_the_allowance_is_sorted_and_each_phase_counts_once() -> None:
     guard = gate(allowance=(6, 4, 6), required_successes=1)
     assert guard.phase_limit == 4
@@ -368,6 +377,26 @@ def test_the_p10_median_of_all_evaluations_stands_in_until_the_type_has_its_own(
         signals(3, p10=90.0 + 6, kind="ne"),
     )
     assert found == ["noop", "success_progress", "noop"]  # none, 200 of all, 148 of ne
+
+
+def test_once_a_type_has_its_own_p10_median_other_evaluations_do_not_count() -> None:
+    evaluations = [
+        signals(1, p10=100.0, kind="ne"),
+        signals(2, p10=300.0, kind="main"),
+        signals(3, p10=190.0, kind="ne"),
+    ]
+    # 145 of ne, 245 of the last two
+    assert events(gate(success_p10=150, success_p10_window=2), *evaluations)[2] == "noop"
+    together = gate(success_p10=150, success_p10_window=2, separate_windows=False)
+    assert events(together, *evaluations) == ["noop", "success_progress", "advance"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"success_early_death_window_by_type": "ne:6"}])
+def test_a_window_is_full_after_as_many_evaluations_as_it_is_long(settings: dict[str, Any]) -> None:
+    guard = gate(success_early_death_window=5, **settings)
+    found = events(guard, *(signals(t, kind="ne") for t in range(1, 7)))
+    length = 6 if settings else 5
+    assert found.index("success_progress") == length - 1
 
 
 def test_the_unknown_type_counts_as_none() -> None:

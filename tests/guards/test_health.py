@@ -34,6 +34,16 @@ def test_a_plateau_is_warned_of_once_and_cleared_when_progress_returns() -> None
     assert kinds == [[], [], [], [], ["warn"], [], [], ["clear"], []]
 
 
+def test_a_gain_smaller_than_the_least_gain_is_no_progress() -> None:
+    creeping = [100.0 + 0.25 * k for k in range(8)]
+    kinds = []
+    for least in (0.01, 0.001):
+        guard = PlateauGuard(PlateauConfig(signal="x", window=2, patience=3, min_gain=least))
+        kinds.append([d.kind for v in creeping for d in guard.step({"x": v})])
+    # 1 % of 100.125 is reached after 4 steps of 0.25 and not before; 0.1 % with each.
+    assert kinds == [["warn", "clear"], []]
+
+
 def test_a_plateau_in_a_falling_signal_counts_when_lower_is_better() -> None:
     config = PlateauConfig(signal="x", window=2, patience=2, higher_is_better=False)
     guard = PlateauGuard(config)

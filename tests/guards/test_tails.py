@@ -425,6 +425,32 @@ def test_mined_starts_are_replayed_until_cured_or_given_up() -> None:
     assert ledger.status()["cured"] == 0
 
 
+def test_a_mined_start_that_waited_in_a_lost_world_was_not_used() -> None:
+    ledger = TailLedger(TailsConfig(mine=True, mine_uses=1))
+    world = Games(1)
+    world.apply(ledger.step({**world.play(), "starts/mined": mined("m")}))
+    assert ledger.status()["waiting"] == 1
+    rebuilt = Games(1)
+    rebuilt.apply(ledger.requeue(rebuilt.sizes()))
+    for _ in range(4):
+        rebuilt.turn(ledger)
+    assert rebuilt.begun == ["m"]
+
+
+def test_only_fresh_episodes_that_ended_as_failures_are_mined() -> None:
+    ledger = TailLedger(TailsConfig(mine=True))
+    fresh = {"game": 0, "snapshot": False, "id": "", "steps": 9, "ended": "x"}
+    ended = [
+        {**fresh, "seed": 1, "survival": 0.0},
+        {**fresh, "seed": 2, "survival": 1.0},
+        {**fresh, "seed": 3},
+        {**fresh, "seed": 4, "survival": 0.0, "id": "someone's"},
+        {**fresh, "seed": 5, "survival": 0.0, "snapshot": True},
+    ]
+    ledger.step({**Games(1).sizes(), "update": 1, "starts/ended": ended})
+    assert list(ledger.book.mined.by_id) == ["seed-1"]
+
+
 def test_cured_mined_starts_make_room_first_and_then_the_oldest() -> None:
     ledger = TailLedger(TailsConfig(mine=True, mine_max=2))
     ledger.step({"update": 1, "starts/mined": mined("a", "b")})
