@@ -83,6 +83,31 @@ def test_one_step_is_that_of_the_paper() -> None:
         torch.testing.assert_close(value, 0.995 * slow[name] + 0.005 * fast)
 
 
+def test_rewards_from_the_memory_are_divided_by_the_deviation_of_now() -> None:
+    losses = []
+    for scale in (1.0, 2.0):
+        who = learner(normalise_rewards=scale > 1.0)
+        rollout = who.new_rollout(SLOTS)
+        collect(who, Noise(SLOTS, SIZE, pixels=False), rollout)
+        rollout.rewards *= scale
+        who.replay.push(rollout, who._cuts)
+        if who.reward_norm is not None:
+            who.reward_norm.moments[:] = 4.0, 0.0, 4.0 * scale**2
+        losses.append(who._step(np.arange(32), torch.zeros(32, 2), torch.zeros(32, 2)))
+    assert losses[1]["value_loss"] == pytest.approx(losses[0]["value_loss"], rel=1e-5)
+
+
+def test_the_weight_of_the_entropy_rises_below_the_target_and_falls_above_it() -> None:
+    learned = {}
+    for target in (-20.0, 20.0):
+        who = learner({"auto_entropy": True, "target_entropy": target})
+        found = played(who, Noise(SLOTS, SIZE, pixels=False), who.new_rollout(SLOTS))
+        assert -20.0 < found["entropy_mean"] < 20.0
+        learned[target] = who.alpha
+    assert learned[-20.0] < 0.1 < learned[20.0]
+    assert learner({"auto_entropy": True})._target_entropy == -2.0, "minus the actions"
+
+
 def test_an_episode_that_was_cut_goes_on_from_its_last_observation() -> None:
     rollout = learner().new_rollout(2)
     rollout.obs[...] = np.arange(9 * 2 * SIZE, dtype=np.float32).reshape(9, 2, SIZE)

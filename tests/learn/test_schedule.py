@@ -8,7 +8,9 @@ from holdfast.learn.schedule import parse_windows, shape_factor, windowed
 
 def test_warm_cosine_falls_to_half_then_to_zero_at_the_end_of_the_run() -> None:
     assert shape_factor("warm_cosine", 0.0) == 1.0
+    assert shape_factor("warm_cosine", 0.1) == pytest.approx(0.75)
     assert shape_factor("warm_cosine", 0.2) == pytest.approx(0.5)
+    assert shape_factor("warm_cosine", 0.25) == pytest.approx(0.4951963)
     assert shape_factor("warm_cosine", 0.6) == pytest.approx(0.25)
     assert shape_factor("warm_cosine", 1.0) == pytest.approx(0.0)
 

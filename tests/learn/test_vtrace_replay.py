@@ -83,6 +83,21 @@ def test_rewards_are_kept_as_the_world_gave_them() -> None:
     np.testing.assert_allclose(sample.rollout.rewards, given[:, sample.indices], rtol=1e-5)
 
 
+def test_rewards_from_the_memory_are_divided_by_the_deviation_of_now() -> None:
+    found = []
+    for scale in (1.0, 100.0):
+        who, game = learner(normalise_rewards=scale > 1.0), Noise(SLOTS, 36 * 36)
+        if who.reward_norm is not None:
+            who.reward_norm.moments[:] = 1e12, 0.0, 1e12 * scale**2
+        rollout = who.new_rollout(SLOTS)
+        for _ in range(2):
+            collect(who, game, rollout)
+            rollout.rewards *= scale
+            metrics = who.update(rollout)
+        found.append(metrics["replay_value_loss"])
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
 def test_single_steps_with_old_targets_are_learned_as_they_were_pushed() -> None:
     who, game = learner(ReplayConfig(enabled=True, batch=8, mode="transition")), Noise(6, 36 * 36)
     rollout = who.new_rollout(SLOTS)
