@@ -17,6 +17,7 @@ A key without a section is looked up in run, world, learner, probe, in this orde
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -346,19 +347,37 @@ def place(tables: dict[str, Any], key: str, value: Any, options: type) -> None:
     kind: Any = sections[parts[0]]
     table = tables.setdefault(parts[0], {})
     for depth, part in enumerate(parts[1:-1], 1):
-        if part not in names(kind):
-            raise ConfigError(unknown_key(".".join(parts[:depth]), part, names(kind)))
-        kind = get_type_hints(kind)[part]
+        if get_origin(kind) is not dict:
+            if part not in names(kind):
+                raise ConfigError(unknown_key(".".join(parts[:depth]), part, names(kind)))
+            # In `probe.world` stand options of the world; any other table holds what its owner understands.
+            within = parts[: depth + 1] == ["probe", "world"]
+            kind = options if within else get_type_hints(kind)[part]
         table = table.setdefault(part, {})
+        if get_origin(kind) is dict and not isinstance(table, dict):
+            raise ConfigError(
+                f"{'.'.join(parts[: depth + 1])} = {table!r} must be a table of settings."
+            )
     last = parts[-1]
-    if get_origin(kind) is dict:  # options of the world that differ somewhere
-        if last not in names(options):
-            raise ConfigError(unknown_key(".".join(parts[:-1]), last, names(options)))
-        table[last] = convert(get_type_hints(options, include_extras=True)[last], value, key)
+    if get_origin(kind) is dict:
+        table[last] = typed(value)
         return
+    if len(parts) == 3 and kind is options and last in names(options):
+        value = convert(get_type_hints(options, include_extras=True)[last], value, key)
     if not is_dataclass(kind) or last not in names(kind):
         raise ConfigError(unknown_key(".".join(parts[:-1]), last, names(kind)))
     table[last] = value
+
+
+def typed(value: Any) -> Any:
+    """Return a typed text as TOML reads it (`false`, `3`, `[1, 2]`), or as the text that it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value
+    return found if isinstance(found, bool | int | float | str | list | dict) else value
 
 
 def names(kind: Any) -> list[str]:
@@ -388,6 +407,10 @@ def to_toml(config: Config) -> str:
     return "\n".join(f"{heads[name]}\n" + "\n".join(rows) + "\n" for name, rows in tables.items())
 
 
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)
+
+
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -397,7 +420,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_toml_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
     return repr(value) if value is not None else '"none"'
 
 

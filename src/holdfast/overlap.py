@@ -232,4 +232,5 @@ def in_processes(config: Config) -> bool:
     from holdfast.worlds.pool_games import make_game
     from holdfast.worlds.pool_modes import choose_mode
 
-    return choose_mode(name, config.world.options, make_game(name)) == "process"
+    options = config.world.options
+    return choose_mode(name, options, make_game(name, options.kwargs)) == "process"

@@ -71,7 +71,7 @@ class Tag(ParallelEnv):
         over = {a: self.rng.random() < 0.05 for a in self.agents}
         cut = {a: self.t >= 30 and not over[a] for a in self.agents}
         self.agents = [a for a in self.agents if not (over[a] or cut[a])]
-        return obs, rewards, over, cut, {}
+        return obs, rewards, over, cut, {a: {"played": self.t} for a in obs}
 
 
 class Raises(Walk):
@@ -397,3 +397,28 @@ class LeavesInReset(Walk):
 class LeavesInConstruct(Walk):
     def __init__(self) -> None:
         sys.exit("no licence")
+
+
+class Corridor(gym.Env):
+    """Ends at its end; draws itself when asked to, and tells how far it came."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, length=4, render_mode=None):
+        self.length, self.render_mode = length, render_mode
+        self.observation_space = gym.spaces.Box(0, length, (1,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = self.x = 0
+        return np.array([self.x], np.float32), {}
+
+    def step(self, action):
+        self.t, self.x = self.t + 1, max(0, self.x + (1 if action else -1))
+        there = self.x >= self.length
+        info = {"is_success": there, "place": np.float32(self.x), "note": "text"}
+        return np.array([self.x], np.float32), float(there), there, self.t >= 3 * self.length, info
+
+    def render(self):
+        return np.full((8, 8, 3), 10 * self.x, np.uint8)

@@ -116,6 +116,11 @@ def run_probe(
     }
     detail: dict[str, Any] = {"returns": returns, "lengths": lengths}
     shares: tuple[str, ...] = ()
+    if not module:
+        told = facts_of(options.facts, episodes)
+        metrics.update({name: float(np.mean(values)) for name, values in told.items()})
+        samples.update(told)
+        shares = tuple(name for name, values in told.items() if {*values} <= {0.0, 1.0})
     if module:
         measures = module.measure(episodes, options, spec.seeds)
         metrics.update(measures.metrics)
@@ -161,6 +166,12 @@ def returns_of(roles: Sequence[str], episodes: Sequence[Episode]) -> dict[str, l
         RETURN_OF + role: [float(e.returns[own].mean()) for e in episodes]
         for role, own in slots.items()
     }
+
+
+def facts_of(names: Sequence[str], episodes: Sequence[Episode]) -> dict[str, list[float]]:
+    """Return what a foreign environment told of its episodes, by name, where any was told."""
+    told = {name: [float(e.facts[name]) for e in episodes if name in e.facts] for name in names}
+    return {name: values for name, values in told.items() if values}
 
 
 def _interval(values: Sequence[float], share: bool) -> tuple[float, float]:
@@ -214,7 +225,7 @@ def check_measured(key: str, name: str, spec: ProbeSpec) -> None:
     module = _module(spec.world)
     roles = dict.fromkeys(world_type(spec.world).game_roles)
     measured = [*METRICS, *(RETURN_OF + role for role in roles if len(roles) > 1)]
-    measured += module.metric_names(played_options(spec)) if module else ()
+    measured += module.metric_names(played_options(spec)) if module else spec.options.facts
     known = measured + [PREFIX + name for name in measured]
     # The roles of a foreign world are known when it is made.
     if name not in known and (module or not name.removeprefix(PREFIX).startswith(RETURN_OF)):

@@ -21,6 +21,7 @@ observation as the final one, and its next episode has the next seed, as after a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -67,7 +68,7 @@ class ForeignWorld(World):
     ) -> None:
         """Construct the games; `record` says where events and fault reports go."""
         self.name, self.options = name, options or ForeignOptions()
-        make = make_game(name)
+        make = make_game(name, self.options.kwargs)
         self.mode: Mode = choose_mode(name, self.options, make)
         self.events = Events(name, self.mode, record)
         self.ledger = Ledger(name, self.options.max_restarts, self.events)
@@ -247,6 +248,8 @@ class ForeignWorld(World):
     def _cut_short(self, g: int, was_active: Bools) -> None:
         """Count the episode of a game that was replaced as truncated."""
         board, slots = self._board, self._board.slots(g)
+        if not board.ended[g]:
+            board.facts[g] = math.nan
         if board.stage[g] == 0:
             # Nothing of this step holds: the last observation is the one before it.
             board.obs[slots] = board.seen[slots]
@@ -272,6 +275,7 @@ class ForeignWorld(World):
             slots = board.slots(g)
             final_obs[slots], final[slots] = board.final[slots], True
             terminated = bool(board.terminations[slots].any())
+            told = zip(self.options.facts, board.facts[g].tolist(), strict=True)
             episodes.append(
                 Episode(
                     game=g,
@@ -279,6 +283,7 @@ class ForeignWorld(World):
                     steps=int(board.lengths[g]),
                     returns=self._returns[slots].copy(),
                     ended="terminated" if terminated else "truncated",
+                    facts={name: value for name, value in told if not math.isnan(value)},
                     detail={"fault": str(lost[g])} if g in lost else {},
                     cut=not terminated and (g in lost or bool(board.cut[g])),
                 )

@@ -86,15 +86,17 @@ class Layout:
     action_shape: tuple[int, ...]
     action_dtype: str
     obs_dtype: str = "<f4"
+    facts: int = 0
+    """Numbers that are kept of each episode."""
 
     @classmethod
-    def of(cls, spec: GameSpec, games: int) -> Layout:
+    def of(cls, spec: GameSpec, games: int, facts: int = 0) -> Layout:
         """Return the layout for `games` games of this kind."""
         space = spec.action_space
         dtype = np.dtype(space.dtype if space.dtype is not None else np.float64)
         shape = tuple(spec.observation_space.shape or ())
         seen = "|u1" if is_bytes(spec.observation_space) else "<f4"
-        return cls(games, len(spec.roles), shape, tuple(space.shape or ()), dtype.str, seen)
+        return cls(games, len(spec.roles), shape, tuple(space.shape or ()), dtype.str, seen, facts)
 
     def fields(self) -> list[Field]:
         """Return the arrays of a `Board`."""
@@ -116,6 +118,7 @@ class Layout:
             ("ended", (games,), "|b1"),
             ("cut", (games,), "|b1"),
             ("wanted", (games,), "|b1"),
+            ("facts", (games, self.facts), "<f8"),
         ]
 
 
@@ -154,6 +157,8 @@ class Board:
     """`[games]` cut the episode at this step."""
     wanted: Bools
     """`[games]` which games a reset command means."""
+    facts: F64
+    """`[games, facts]` what the environment told of the episode that ended in this step."""
 
     @classmethod
     def at(cls, buffer: Any, layout: Layout, offset: int = 0) -> Board:

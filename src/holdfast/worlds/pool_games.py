@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import math
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping
@@ -36,6 +38,10 @@ class Game(Protocol):
 
     def step(self, actions: Array) -> Stepped:
         """Return observations, rewards, terminations, truncations a slot, and whether it is over."""
+        ...
+
+    def told(self, name: str) -> float:
+        """Return the number `name` of the last `info` of the episode; NaN where there is none."""
         ...
 
     def close(self) -> None:
@@ -97,6 +103,14 @@ def _plain_box(space: gym.spaces.Box) -> tuple[gym.Space[Any], Turn]:
     return flat, lambda action: np.asarray(np.clip(np.reshape(action, shape), low, high), dtype)
 
 
+def plain_number(value: Any) -> float:
+    """Return a number or truth of an `info`, of Python or NumPy; NaN for anything else."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    plain = isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
+    return float(value) if plain and math.isfinite(value) else math.nan
+
+
 def plain_observations(space: gym.Space[Any]) -> tuple[gym.Space[Any], Turn]:
     """Return the space of what a learner sees, and what makes it of an observation of `space`."""
     if isinstance(space, gym.spaces.Box) and space.shape != ():
@@ -115,6 +129,7 @@ class GymnasiumGame:
             env = gym.wrappers.FlattenObservation(env)
         self.env = env
         self.roles: tuple[str, ...] = ("agent",)
+        self._info: Mapping[str, Any] = {}
         self.observation_space = env.observation_space
         self.action_space, self._action = plain_actions(env.action_space)
 
@@ -123,8 +138,11 @@ class GymnasiumGame:
         return [self.env.reset(seed=seed % 2**31)[0]]
 
     def step(self, actions: Array) -> Stepped:
-        obs, reward, over, cut, _ = self.env.step(self._action(actions[0]))
+        obs, reward, over, cut, self._info = self.env.step(self._action(actions[0]))
         return [obs], [float(reward)], [bool(over)], [bool(cut)], bool(over or cut)
+
+    def told(self, name: str) -> float:
+        return plain_number(self._info.get(name))
 
     def close(self) -> None:
         self.env.close()
@@ -138,6 +156,7 @@ class ParallelGame:
             raise _in_turns(env)
         self.env = env
         self._agents = tuple(env.possible_agents)
+        self._infos: dict[Any, Mapping[str, Any]] = {}
         if not self._agents:
             raise ConfigError(f"{type(env).__name__} has no possible_agents: nobody would play.")
         # Agents may be anything; roles are part of names in files, where a slash parts the area from the name.
@@ -154,6 +173,7 @@ class ParallelGame:
                 )
 
     def reset(self, seed: int) -> list[Any]:
+        self._infos = {}
         begun = self.env.reset(seed=seed % 2**31)
         if begun is None:
             raise _in_turns(self.env)
@@ -162,7 +182,8 @@ class ParallelGame:
     def step(self, actions: Array) -> Stepped:
         playing = [(k, a) for k, a in enumerate(self._agents) if a in self.env.agents]
         chosen = {agent: self._action(actions[k]) for k, agent in playing}
-        obs, rewards, over, cut, _ = self.env.step(chosen)
+        obs, rewards, over, cut, infos = self.env.step(chosen)
+        self._infos.update(infos)
         return (
             self._rows(obs, [*chosen, *self.env.agents]),
             [float(rewards.get(a, 0.0)) for a in self._agents],
@@ -170,6 +191,12 @@ class ParallelGame:
             [bool(cut.get(a, False)) for a in self._agents],
             not self.env.agents,
         )
+
+    def told(self, name: str) -> float:
+        """Return the mean over the agents that tell it, each in its last `info`."""
+        found = [plain_number(info.get(name)) for info in self._infos.values()]
+        found = [value for value in found if not math.isnan(value)]
+        return sum(found) / len(found) if found else math.nan
 
     def _rows(self, obs: Mapping[Any, Any], present: Collection[Any]) -> list[Any]:
         """Return the observations of the agents that are in, and None for the others."""
@@ -186,20 +213,23 @@ def _in_turns(env: Any) -> ConfigError:
     )
 
 
-def make_game(name: str, **given: Any) -> Callable[[], Game]:
+def make_game(
+    name: str, kwargs: Mapping[str, Any] | None = None, **given: Any
+) -> Callable[[], Game]:
     """Return a function that makes one game of a Gymnasium id, of `module:id`, or of `module:function`.
 
-    A Gymnasium id is made with the keywords `given`; a function makes its environment by itself.
+    It is called with `kwargs`, and with those of the keywords `given` that they leave open and it has a name for.
     """
+    kwargs = dict(kwargs or {})
     if ":" in name and name not in gym.registry:
-        return _from_module(name, given)
+        return _from_module(name, kwargs, given)
     if name not in gym.registry:
         raise ConfigError(
             f"'{name}' is neither a world of Holdfast ({', '.join(OURS)}) nor a registered Gymnasium id nor "
             f"'module:function'.{nearest(name, [*OURS, *gym.registry])} "
             "Type for example: holdfast train CartPole-v1"
         )
-    return _from_registry(name, given)
+    return _from_registry(name, {**given, **kwargs})
 
 
 def _from_registry(name: str, given: Mapping[str, Any]) -> Callable[[], Game]:
@@ -212,7 +242,9 @@ def _from_registry(name: str, given: Mapping[str, Any]) -> Callable[[], Game]:
     return make
 
 
-def _from_module(name: str, given: Mapping[str, Any]) -> Callable[[], Game]:
+def _from_module(
+    name: str, kwargs: Mapping[str, Any], given: Mapping[str, Any]
+) -> Callable[[], Game]:
     module_name, _, function_name = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -231,7 +263,7 @@ def _from_module(name: str, given: Mapping[str, Any]) -> Callable[[], Game]:
         ) from None
     function = getattr(module, function_name, None)
     if not callable(function) and function_name in gym.registry:
-        return _from_registry(function_name, given)
+        return _from_registry(function_name, {**given, **kwargs})
     if not callable(function):
         have = [n for n in vars(module) if callable(getattr(module, n)) and not n.startswith("_")]
         raise ConfigError(
@@ -239,8 +271,11 @@ def _from_module(name: str, given: Mapping[str, Any]) -> Callable[[], Game]:
             f"{nearest(function_name, have)} It has: {', '.join(have) or 'none'}."
         )
 
+    taken = _takes(function)
+    keywords = {**{key: value for key, value in given.items() if key in taken}, **kwargs}
+
     def make() -> Game:
-        env = function()
+        env = function(**keywords)
         if isinstance(env, gym.Env):
             return GymnasiumGame(env)
         if hasattr(env, "possible_agents"):
@@ -251,6 +286,14 @@ def _from_module(name: str, given: Mapping[str, Any]) -> Callable[[], Game]:
         )
 
     return make
+
+
+def _takes(function: Callable[..., Any]) -> Collection[str]:
+    """Return the names of a function's parameters, as far as Python knows them."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return ()
 
 
 def where(error: BaseException) -> str:

@@ -56,7 +56,7 @@ class LocalBackend:
         )
         spans = ranges(options.games, workers)
         self._players = [
-            Player(make, self.post, k, span.start, len(span), options.max_steps)
+            Player(make, self.post, k, span.start, len(span), options.max_steps, options.facts)
             for k, span in enumerate(spans)
         ]
         self._crew = Crew(self._players, self._late) if threads else None
@@ -99,7 +99,7 @@ class LocalBackend:
         for player in self._players:
             for game in range(player.first, player.first + player.count):
                 self._build(player, game, player.construct)
-        self.board = Board.own(Layout.of(self.spec, self.options.games))
+        self.board = Board.own(Layout.of(self.spec, self.options.games, len(self.options.facts)))
         for player in self._players:
             player.sit(self.board)
 

@@ -33,11 +33,12 @@ def choose_mode(name: str, options: ForeignOptions, make: Callable[[], Game]) ->
         return options.mode
     if options.games < 2 or cores() < 2 or name.startswith("__main__:"):
         return "serial"
-    if name not in _timed:
-        _timed[name] = patiently(
+    called = f"{name} {options.kwargs}"
+    if called not in _timed:
+        _timed[called] = patiently(
             lambda: time_step(make), options.construct_s + options.reset_s + options.step_s
         )
-    return "process" if _timed[name] >= PROCESS_FROM_S and _portable(name) else "serial"
+    return "process" if _timed[called] >= PROCESS_FROM_S and _portable(name) else "serial"
 
 
 def patiently(measure: Callable[[], float], seconds: float) -> float:
@@ -100,7 +101,7 @@ def make_backend(
 
 def one_game(name: str, options: ForeignOptions) -> ForeignOptions:
     """Return the options for one game alone in the mode that the whole world would have; it gets no second try."""
-    mode = choose_mode(name, options, make_game(name))
+    mode = choose_mode(name, options, make_game(name, options.kwargs))
     return replace(options, mode=mode, games=1, workers=1, max_restarts=0)
 
 

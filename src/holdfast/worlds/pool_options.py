@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta
 
+from holdfast.errors import ConfigError
 from holdfast.worlds.pool_board import BOOT, CLOSE, CONSTRUCT, RESET, STEP, Board, Post
 from holdfast.worlds.pool_faults import Fault
 from holdfast.worlds.pool_games import GameSpec
 
 Mode = Literal["serial", "threads", "process"]
+TAKEN = ("length_mean", "episodes")
+"""Names of what evaluations measure by themselves, beside returns."""
 BOOT_S = 30.0
 """Least time that a worker process gets to start Python, before it touches the environment."""
 
@@ -23,6 +26,12 @@ class ForeignOptions:
 
     games: Annotated[int, Meta(ge=1, le=4096)] = 8
     """Environments that run at once."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keywords that the environment is made with, such as `{is_slippery = false}`; typed as
+    `--world.kwargs.is_slippery false`."""
+    facts: tuple[str, ...] = ()
+    """Numbers of the last `info` of an episode that are kept, such as `is_success,distance`: of training as
+    `world/is_success`, of evaluations as `is_success`; of PettingZoo the mean over the agents that have it."""
     max_steps: Annotated[int, Meta(ge=0)] = 0
     """Cut episodes after this many steps; 0 leaves the environment's own limit."""
     mode: Literal["auto", "serial", "threads", "process"] = "auto"
@@ -45,6 +54,14 @@ class ForeignOptions:
     """Worker processes that construct their environments at the same time."""
     start: Literal["forkserver", "spawn"] = "forkserver"
     """How worker processes are started: forked from a small clean server, or each as a new Python."""
+
+    def __post_init__(self) -> None:
+        taken = [n for n in self.facts if n in TAKEN or n.startswith("return_")]
+        if taken or len(set(self.facts)) < len(self.facts) or "" in self.facts:
+            raise ConfigError(
+                f"facts = {','.join(self.facts)} names nothing, something twice, or what an evaluation measures itself "
+                f"({', '.join(TAKEN)}, return_...). Let the environment tell it under another name."
+            )
 
     def limit(self, phase: int) -> float:
         """Return the deadline of a phase in seconds."""

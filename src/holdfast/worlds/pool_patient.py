@@ -56,11 +56,24 @@ class PatientGame:
             entry = portable_entry(name)
         except ConfigError:
             self._talk, far = Pipe()
-            make = make_game(name, **GIVEN)
+            make = make_game(name, options.kwargs, **GIVEN)
             threading.Thread(target=serve_game, args=(make, far), daemon=True).start()
         else:
             pipes += os.pipe()
-            job = Assignment(name, entry, 0, 1, 0, 1, 1, 0, dict(os.environ), follow=False)
+            job = Assignment(
+                name=name,
+                entry=entry,
+                kwargs=options.kwargs,
+                worker=0,
+                workers=1,
+                first=0,
+                count=1,
+                games=1,
+                max_steps=0,
+                facts=(),
+                environ=dict(os.environ),
+                follow=False,
+            )
             self._team[0] = launch(job, options.start, pipes[0], pipes[0], serve_process)
             self._talk = self._team[0].talk
         self.drawn: Drawn = self._hear("construct", options.limit(BOOT) + options.construct_s)
@@ -130,8 +143,8 @@ def undrawn(world: str, why: str) -> str:
     """Return why an environment cannot be filmed, and what to do."""
     return (
         f"{world} cannot be filmed: {why}. It must draw itself as RGB arrays: install what it needs for "
-        "drawing (for Gymnasium's own: pip install 'gymnasium[classic-control]'), or let your function make it "
-        "with render_mode='rgb_array'."
+        "drawing (for Gymnasium's own: pip install 'gymnasium[classic-control]'), or let your function take the "
+        "parameter render_mode: films give it render_mode='rgb_array'."
     )
 
 
@@ -142,7 +155,7 @@ def serve_process(
     settle(job, life.fd, stacks.fd)
     if job.entry is not None:
         gym.registry.setdefault(job.name, job.entry)
-    serve_game(lambda: make_game(job.name, **GIVEN)(), talk)
+    serve_game(lambda: make_game(job.name, job.kwargs, **GIVEN)(), talk)
     # No destructors, no exit handlers: a foreign library must not be able to hang here.
     os._exit(0)
 

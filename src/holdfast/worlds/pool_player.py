@@ -51,9 +51,11 @@ class Player:
         first: int,
         count: int,
         max_steps: int,
+        facts: tuple[str, ...] = (),
     ) -> None:
         self.make, self.post, self.worker = make, post, worker
         self.first, self.count, self.max_steps = first, count, max_steps
+        self.facts = facts
         self.games: list[Game] = []
         self.board: Board
         self._game: Any = post.game.data
@@ -150,6 +152,8 @@ class Player:
             if ended or late or not left:
                 board.lengths[game] = length
                 board.final[low : low + size] = new[low : low + size]
+                for k, name in enumerate(self.facts):
+                    board.facts[game, k] = games[place].told(name)
                 self._check_finite(board.final, game, "step")
                 board.ended[game] = True
                 self._begin(game)

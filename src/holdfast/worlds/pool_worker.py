@@ -52,12 +52,15 @@ class Assignment:
     name: str
     entry: Any
     """The environment's registration, if it is a Gymnasium id."""
+    kwargs: dict[str, Any]
+    """Keywords that the environment is made with."""
     worker: int
     workers: int
     first: int
     count: int
     games: int
     max_steps: int
+    facts: tuple[str, ...]
     environ: dict[str, str]
     follow: bool
     """Whether the kernel may kill this process when the thread that started it ends."""
@@ -146,9 +149,9 @@ def _play(job: Assignment, orders: int, talk: Connection, memory: int) -> None:
         gym.registry.setdefault(job.name, job.entry)
 
     def make() -> Any:
-        return make_game(job.name)()
+        return make_game(job.name, job.kwargs)()
 
-    player = Player(make, post, job.worker, job.first, job.count, job.max_steps)
+    player = Player(make, post, job.worker, job.first, job.count, job.max_steps, job.facts)
     for game in range(job.first, job.first + job.count):
         tell(("begin", game))
         spec = player.construct(game)

@@ -363,7 +363,7 @@ class ProcessBackend:
         return found
 
     def _lay_out(self) -> None:
-        layout = Layout.of(self.spec, self.options.games)
+        layout = Layout.of(self.spec, self.options.games, len(self.options.facts))
         total = self._post_size + size_of(layout.fields())
         os.ftruncate(self._memory, total)
         self.board = Board.at(mmap.mmap(self._memory, total), layout, self._post_size)
@@ -378,12 +378,14 @@ class ProcessBackend:
         job = Assignment(
             name=self.name,
             entry=self._entry,
+            kwargs=self.options.kwargs,
             worker=k,
             workers=len(self._spans),
             first=span.start,
             count=len(span),
             games=self.options.games,
             max_steps=self.options.max_steps,
+            facts=self.options.facts,
             environ=dict(os.environ),
             follow=self.options.start == "forkserver" or main,
         )
