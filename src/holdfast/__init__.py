@@ -6,19 +6,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.api import evaluate, load_policy, make, train
+    from holdfast.api import evaluate, load_policy, make, resume, train
     from holdfast.errors import HoldfastError
-    from holdfast.records import EvalReport, Start
+    from holdfast.guards.guard import Guard
+    from holdfast.records import Cause, Decision, EvalReport, Start
     from holdfast.worlds.contract import World
 
 __all__ = [
+    "Cause",
+    "Decision",
     "EvalReport",
+    "Guard",
     "HoldfastError",
     "Start",
     "World",
     "evaluate",
     "load_policy",
     "make",
+    "resume",
     "train",
 ]
 
@@ -26,9 +31,13 @@ _HOMES = {
     "evaluate": "holdfast.api",
     "load_policy": "holdfast.api",
     "make": "holdfast.api",
+    "resume": "holdfast.api",
     "train": "holdfast.api",
     "HoldfastError": "holdfast.errors",
+    "Cause": "holdfast.records",
+    "Decision": "holdfast.records",
     "EvalReport": "holdfast.records",
+    "Guard": "holdfast.guards.guard",
     "Start": "holdfast.records",
     "World": "holdfast.worlds.contract",
 }

@@ -1,4 +1,4 @@
-"""The Python interface: `holdfast.make`, `holdfast.train`, `holdfast.evaluate`, `holdfast.load_policy`."""
+"""The Python interface: `make`, `train`, `resume`, `evaluate` and `load_policy` of `holdfast`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from holdfast.learn.roles import RolePolicies
 from holdfast.probes.runner import draw_seeds, run_probe
 from holdfast.records import EvalReport
 from holdfast.run import Outcome, RunDirectory, probe_spec, start
+from holdfast.run import resume as go_on
 from holdfast.selfplay.opponents import frozen_of, scripts_of
 from holdfast.store.checkpoint import Checkpoint
 from holdfast.store.journal import read_lines
@@ -37,9 +38,28 @@ def train(
     say: Callable[[str], None] = print,
     **settings: Any,
 ) -> Outcome:
-    """Train a new run; settings are dotted keys with `__` for the dot: `train("shoal", updates=60)`."""
-    overrides = [(key.replace("__", "."), value) for key, value in settings.items()]
-    return start(resolve(target, overrides), Path(runs_dir), show, say)
+    """Train a new run; settings are dotted keys with `__` for the dot: `train("shoal", updates=60)`.
+
+    `show` is called after every update with its line of `metrics.jsonl`, `say` with what is told to people.
+    """
+    return start(resolve(target, _overrides(settings)), Path(runs_dir), show, say)
+
+
+def resume(
+    run: str | Path,
+    *,
+    runs_dir: str | Path = "runs",
+    show: Callable[[dict[str, Any]], None] = lambda line: None,
+    say: Callable[[str], None] = print,
+    **settings: Any,
+) -> Outcome:
+    """Go on with a run from its newest intact checkpoint; settings as in `train`, such as `updates=200`."""
+    directory = directory_of(run, runs_dir).path
+    return go_on(directory.name, directory.parent, _overrides(settings), show, say)
+
+
+def _overrides(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(key.replace("__", "."), value) for key, value in settings.items()]
 
 
 def evaluate(

@@ -108,7 +108,7 @@ def _check_signal(
         p10 = ["first_death_p10"] if "first_death_step" in known.facts else []
         _one_of(key, rest, FACT, [*known.facts, *p10])
     if first == "guard":
-        names = [f.name for f in fields(guards)]
+        names = [f.name for f in fields(guards) if f.name != "own"]
         before = names[: names.index(reader)]
         guard = rest.partition("/")[0]
         _one_of(key, guard, "guard that decides before", before)

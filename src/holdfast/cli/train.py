@@ -119,7 +119,7 @@ def dry_run(args: argparse.Namespace, config: Any) -> int:
         "probe_every": config.probe.every,
         "seed": config.run.seed,
     }
-    guards = [name for name, guard in vars(config.guards).items() if guard.enabled]
+    guards = config.guards.on()
     if args.json:
         about = {"world": config.world.name, **sizes, "guards": guards, "phases": rows}
         answer(about)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from holdfast.errors import ConfigError
@@ -18,6 +18,7 @@ from holdfast.guards.guard import Guard
 from holdfast.guards.health import NonFiniteConfig, NonFiniteGuard, PlateauConfig, PlateauGuard
 from holdfast.guards.hints import HintsConfig, HintsGuard
 from holdfast.guards.masking import MaskingConfig, MaskingGuard
+from holdfast.guards.own import own_guards
 from holdfast.guards.progress import ProgressConfig, ProgressGuard
 from holdfast.guards.protocol import Protocol, ProtocolConfig
 from holdfast.guards.schedules import BoostConfig, BoostSchedule, DensityConfig, DensitySchedule
@@ -61,6 +62,15 @@ class GuardsConfig:
     """Values that follow how training gets on."""
     hints: HintsConfig = field(default_factory=HintsConfig)
     """What is usually wrong when the numbers look like this."""
+    own: dict[str, Any] = field(default_factory=dict)
+    """Guards of your own by name, `{slump = {guard = "my_guards:Slump", drop = 0.3}}`; typed as
+    `--guards.own.slump.guard my_guards:Slump --guards.own.slump.drop 0.3`."""
+
+    def on(self) -> list[str]:
+        """Return the names of the guards that are enabled, in the order in which they decide."""
+        ours = [f.name for f in fields(self) if f.name != "own"]
+        enabled = [name for name in ours if getattr(self, name).enabled]
+        return [*enabled, *(guard.name for guard in own_guards(self.own, ours))]
 
 
 def fitted(config: GuardsConfig, options: Any) -> GuardsConfig:
@@ -118,4 +128,5 @@ def make_guards(
         (config.adaptive.enabled, AdaptiveGuard(config.adaptive)),
         (config.hints.enabled, HintsGuard(config.hints)),
     ]
-    return [guard for enabled, guard in made if enabled]
+    ours = [f.name for f in fields(config) if f.name != "own"]
+    return [*(guard for enabled, guard in made if enabled), *own_guards(config.own, ours)]
