@@ -10,6 +10,7 @@ from holdfast.errors import ConfigError, nearest
 from holdfast.guards import GuardsConfig
 from holdfast.guards.adaptive import Channel, parse_channels
 from holdfast.store.schema import KINDS, WORLDS
+from holdfast.worlds import FACTS
 
 FACT = "fact of this world's episodes"
 
@@ -19,6 +20,7 @@ class Known:
     """What a run has that guards may name."""
 
     world: str
+    """What the signals of its episodes begin with: the name of one of our worlds, or `facts`."""
     world_values: Collection[str]
     options: Collection[str]
     """Names of the world's options; a value that is none cannot be given back."""
@@ -102,6 +104,11 @@ def _check_signal(
         raise ConfigError(
             f"{key}: '{signal}' is no signal of this run.{nearest(signal, names)} Signals begin with "
             f"{', '.join(begin)}; docs/metrics.md has them all."
+        )
+    if first == world == FACTS and not known.facts:
+        raise ConfigError(
+            f"{key} = '{signal}' is told by the environment, and world.facts names nothing that is kept. "
+            f"Type: --facts {rest}"
         )
     if first == world and known.facts:
         # Of first deaths the 10th percentile is told too.

@@ -37,7 +37,7 @@ from holdfast.state import Registry
 from holdfast.store.checkpoint import Checkpoint, Checkpoints
 from holdfast.store.recorder import Recorder
 from holdfast.team import Team
-from holdfast.worlds import OURS, make_world
+from holdfast.worlds import FACTS, OURS, make_world
 from holdfast.worlds.contract import World
 from holdfast.worlds.events import Record
 
@@ -312,7 +312,7 @@ class Loop:
                 progress.trained[role] = progress.trained.get(role, 0) + steps
         self.steps = progress.env_steps - before
         name = self.config.world.name
-        progress.add(gathered.episodes, name if name in OURS else "world", self.world.game_roles)
+        progress.add(gathered.episodes, name if name in OURS else FACTS, self.world.game_roles)
         self.signals.update(self.place())
         self.signals.update(self._starts)
         if self.places is not None:

@@ -30,7 +30,7 @@ from holdfast.selfplay.rule import levels_of
 from holdfast.store.init_from import by_role
 from holdfast.store.sink_kinds import check_sinks
 from holdfast.store.weights import read_source
-from holdfast.worlds import OURS, make_world, world_type
+from holdfast.worlds import FACTS, OURS, make_world, world_type
 
 
 def refuse_unfit(config: Config, runs_dir: Path) -> None:
@@ -123,7 +123,10 @@ def refuse_names(config: Config) -> None:
     options = [f.name for f in fields(config.world.options)]
     turned = acting_values(config.learner, Learner.value_names)
     values = (kind.value_names, options, turned)
-    known = Known(config.world.name, *values, kind.value_ranges, kind.fact_names, learning)
+    ours = config.world.name in OURS
+    facts = kind.fact_names if ours else config.world.options.facts
+    world = config.world.name if ours else FACTS
+    known = Known(world, *values, kind.value_ranges, facts, learning)
     check_names(config.guards, known)
 
 

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -15,9 +16,11 @@ from holdfast.config import from_tables, resolve, to_toml
 from holdfast.errors import ConfigError
 from holdfast.probes.films import film_foreign
 from holdfast.probes.runner import ProbeSpec
+from holdfast.refuse import refuse_names
 from holdfast.run import RunDirectory
 from holdfast.store.journal import read_lines
 from holdfast.worlds.foreign import ForeignOptions
+from holdfast.worlds.pool_games import is_bytes, plain_observations
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -81,7 +84,7 @@ def test_numbers_that_an_environment_tells_reach_episodes_signals_and_evaluation
     assert not any("facts/note" in e for e in episodes), "a text is no number"
     signals = list(read_lines(run / "metrics.jsonl"))[-1]
     recent = [e["facts/is_success"] for e in episodes][-100:]
-    assert signals["world/is_success"] == pytest.approx(sum(recent) / len(recent))
+    assert signals["facts/is_success"] == pytest.approx(sum(recent) / len(recent))
     probe = list(read_lines(run / "evals.jsonl"))[-1]
     assert {"is_success", "place"} <= set(probe["metrics"]) and "is_success" in probe["intervals"]
 
@@ -90,7 +93,7 @@ def test_facts_of_a_gymnasium_id_are_told_as_those_of_any_environment(tmp_path: 
     given = {**SMALL, "facts": "prob", "world__mode": "serial"}
     holdfast.train("FrozenLake-v1", runs_dir=tmp_path, **given)
     signals = list(read_lines(tmp_path / "r" / "metrics.jsonl"))[-1]
-    assert 0 < signals["world/prob"] <= 1
+    assert 0 < signals["facts/prob"] <= 1
 
 
 def test_facts_of_agents_are_averaged_and_of_names_of_our_own_are_refused() -> None:
@@ -104,3 +107,37 @@ def test_facts_of_agents_are_averaged_and_of_names_of_our_own_are_refused() -> N
     assert found[0].facts == {"played": pytest.approx(played.mean())}
     with pytest.raises(ConfigError, match="under another name"):
         resolve("CartPole-v1", [("facts", "return_mean")])
+
+
+def test_a_guard_may_watch_what_the_environment_tells_and_nothing_that_is_not_kept() -> None:
+    plateau = ("guards.plateau.signal", "facts/place")
+    refuse_names(resolve("pool_envs:Corridor", [("facts", "place"), plateau]))
+    for facts, told in (("", "Type: --facts place"), ("plate", "Did you mean 'plate'")):
+        with pytest.raises(ConfigError, match=told):
+            refuse_names(resolve("pool_envs:Corridor", [("facts", facts), plateau]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kept"),
+    [((4, 36, 40), (36, 40, 4)), ((4, 36, 40, 3), (36, 40, 12)), ((36, 40, 3), (36, 40, 3))],
+)
+def test_pictures_whose_channels_or_frames_come_first_get_them_last(
+    shape: tuple[int, ...], kept: tuple[int, ...]
+) -> None:
+    space = gym.spaces.Box(0, 255, shape, np.uint8)
+    plain, turn = plain_observations(space)
+    assert plain == gym.spaces.Box(0, 255, kept, np.uint8) and is_bytes(plain)
+    picture = space.sample()
+    first, last = (
+        (picture[..., 0], picture[..., -1]) if shape == kept else (picture[0], picture[-1])
+    )
+    if len(shape) == 4:
+        first, last = first[..., 0], last[..., -1]
+    np.testing.assert_array_equal(turn(picture)[..., 0], first)
+    np.testing.assert_array_equal(turn(picture)[..., -1], last)
+    assert turn(np.zeros((2, 2), np.uint8)).shape == (2, 2), "the player says what is wrong with it"
+
+
+def test_numbers_in_a_block_are_no_picture() -> None:
+    space = gym.spaces.Box(-1, 1, (4, 36, 40), np.float32)
+    assert plain_observations(space)[0] == space

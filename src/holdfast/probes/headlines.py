@@ -120,6 +120,8 @@ RETURN_OF = "return_"
 """Begins the name of a role's own return, where a world has several roles."""
 RETURNS = ("return_mean", "return_std", "return_min", "return_max")
 """Metrics that begin so too."""
+COUNTS = ("length_mean", "episodes")
+"""What is measured beside returns in every world."""
 
 WORDS = {
     "avg_final": "survival",
@@ -166,8 +168,11 @@ def role_returns(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_roles(main: Headline, measured: Iterable[str]) -> Headline:
-    """Return the main figures with each role's return, if these metrics have them and the world no figures of its own."""
-    own = role_returns(measured)
+    """Return the main figures with each role's return and what the environment told, if these metrics have them and the
+    world no figures of its own."""
+    measured = tuple(measured)
+    told = [name for name in measured if not name.startswith(RETURN_OF) and name not in COUNTS]
+    own = (*role_returns(measured), *told)
     if main is not ANY or not own:
         return main
     columns = (main.metric, *own, *main.columns[1:])

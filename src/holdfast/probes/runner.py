@@ -19,7 +19,7 @@ import numpy as np
 from holdfast.errors import ConfigError, nearest
 from holdfast.learn.roles import Player, RolePolicies, act, begin
 from holdfast.learn.spec import check_actions
-from holdfast.probes.headlines import RETURN_OF, RETURNS
+from holdfast.probes.headlines import COUNTS, RETURN_OF, RETURNS
 from holdfast.probes.pairs import PREFIX
 from holdfast.probes.rank import Rule
 from holdfast.probes.stats import bootstrap_mean, wilson
@@ -29,7 +29,7 @@ from holdfast.worlds.contract import World
 from holdfast.worlds.events import Record
 
 SEED_LIMIT = 2**31 - 1
-METRICS = (*RETURNS, "length_mean", "episodes")
+METRICS = (*RETURNS, *COUNTS)
 """What is measured in every world."""
 
 

@@ -148,6 +148,11 @@ METRICS = (
         for world in WORLDS
     ),
     Field(
+        "facts/<fact>",
+        "number",
+        "what a foreign environment tells (`world.facts`), mean over the last 100 finished games",
+    ),
+    Field(
         "phase/<name>",
         "integer",
         "where in the plan: index, count, first, last and next last update",
@@ -158,7 +163,7 @@ METRICS = (
     Field(
         "world/<name>",
         "number",
-        "a value of the world, read back; with overlap the next rollout has it; a fact of a foreign world",
+        "a value of the world, read back; with overlap the next rollout has it",
     ),
     Field("probe/<metric>", "number", "a metric of the probe made at this update, if one was"),
     Field("guard/<guard>/<name>", "any", "the status of a guard after it decided"),

@@ -60,7 +60,9 @@ def summary(run: Path) -> str:
     low, high = (last.get("intervals") or {}).get(metric) or (None, None)
     if low is not None and high is not None:
         parts[0] += f" {brackets(low, high)}"
-    parts += [f"{words(n)} {_figure(metrics, n)}" for n in main.beside if n in metrics]
+    parts += [
+        f"{words(n)} {_figure(metrics, n)}" for n in main.beside if n in metrics and n != metric
+    ]
     episodes = len(last.get("seeds") or ())
     return f"{run.name}: {', '.join(parts)}; {episodes} episodes, update {last.get('update')}"
 

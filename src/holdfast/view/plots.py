@@ -130,7 +130,7 @@ def learning_curve(run: RunFiles) -> Figure | None:
 
 def returns_of_roles(run: RunFiles) -> tuple[str, ...]:
     """Return the metrics that the learning curve shows instead of their mean, which is 0 where one wins what another loses."""
-    found = run.headline.beside if run.headline.metric == ANY.metric else ()
+    found = role_returns(run.headline.beside) if run.headline.metric == ANY.metric else ()
     return found if len(found) <= len(ROLES) else ()
 
 
@@ -180,16 +180,19 @@ def mark_decisions(axes: Axes, run: RunFiles) -> None:
 
 
 def returns(run: RunFiles) -> Figure | None:
-    """Return and length of episodes, where they are not the main metric or constant, and each role's return."""
+    """Return and length of episodes, where they are not the main metric or constant, each role's return, and what a foreign
+    environment tells."""
     if not run.has("episode/return_mean"):
         return None
     steps = run.column("env_steps")
     first = "episode/"
+    told = [n.removeprefix("facts/") for n in run.signals if n.startswith("facts/")]
     of_roles = role_returns(n.removeprefix(first) for n in run.signals if n.startswith(first))
     wanted = (
         *((f"episode/{n}", n, words(n).capitalize(), "of an episode") for n in of_roles),
         ("episode/return_mean", "return_mean", "Return of an episode", "mean over slots"),
         ("episode/length_steps", "length_mean", "Length of an episode", "steps"),
+        *((f"facts/{n}", n, words(n).capitalize(), "mean over episodes") for n in told),
     )
     drawn = {run.main, *returns_of_roles(run)}
     shown = [

@@ -155,7 +155,7 @@ class Tally:
             tuple(
                 (words(name), found)
                 for name in main.beside
-                if (found := number(line.get(f"probe/{name}"))) is not None
+                if name != metric and (found := number(line.get(f"probe/{name}"))) is not None
             ),
         )
         if old is not None and best_update == self.update and value != old.best:

@@ -18,6 +18,8 @@ OURS = {
     "pursuit": ("holdfast.worlds.pursuit", "PursuitWorld", "PursuitOptions"),
     "mario": ("holdfast.worlds.mario", "MarioWorld", "MarioOptions"),
 }
+FACTS = "facts"
+"""Begins the signals that a foreign environment tells of its episodes; those of our worlds begin with their names."""
 FOREIGN = ("holdfast.worlds.foreign", "ForeignWorld", "ForeignOptions")
 
 

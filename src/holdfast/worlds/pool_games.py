@@ -114,32 +114,50 @@ def plain_number(value: Any) -> float:
 def plain_observations(space: gym.Space[Any]) -> tuple[gym.Space[Any], Turn]:
     """Return the space of what a learner sees, and what makes it of an observation of `space`."""
     if isinstance(space, gym.spaces.Box) and space.shape != ():
-        return space, lambda seen: seen
+        return _plain_pictures(space) or (space, _as_is)
     return gym.spaces.flatten_space(space), lambda seen: gym.spaces.flatten(space, seen)
+
+
+def _as_is(seen: Any) -> Any:
+    return seen
+
+
+def _plain_pictures(space: gym.spaces.Box) -> tuple[gym.Space[Any], Turn] | None:
+    """Return the space of pictures whose channels, or stacked frames, come first, with them last; None for all others."""
+    shape = space.shape
+    if space.dtype != np.uint8 or is_picture(shape) or len(shape) not in (3, 4):
+        return None
+    axes = (1, 2, 0, *range(3, len(shape)))
+    height, breadth = shape[1:3]
+    if not is_picture((height, breadth)):
+        return None
+
+    def turn(seen: Any) -> Any:
+        rows = np.asarray(seen)
+        if rows.shape != shape:
+            return rows  # the player says what is wrong with it
+        return rows.transpose(axes).reshape(height, breadth, -1)
+
+    return gym.spaces.Box(turn(space.low), turn(space.high), dtype=np.uint8), turn
 
 
 class GymnasiumGame:
     """A Gymnasium environment: one slot."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        if (
-            not isinstance(env.observation_space, gym.spaces.Box)
-            or env.observation_space.shape == ()
-        ):
-            env = gym.wrappers.FlattenObservation(env)
         self.env = env
         self.roles: tuple[str, ...] = ("agent",)
         self._info: Mapping[str, Any] = {}
-        self.observation_space = env.observation_space
+        self.observation_space, self._seen = plain_observations(env.observation_space)
         self.action_space, self._action = plain_actions(env.action_space)
 
     def reset(self, seed: int) -> list[Any]:
         # Environments seed 32-bit generators, so the seed is folded.
-        return [self.env.reset(seed=seed % 2**31)[0]]
+        return [self._seen(self.env.reset(seed=seed % 2**31)[0])]
 
     def step(self, actions: Array) -> Stepped:
         obs, reward, over, cut, self._info = self.env.step(self._action(actions[0]))
-        return [obs], [float(reward)], [bool(over)], [bool(cut)], bool(over or cut)
+        return [self._seen(obs)], [float(reward)], [bool(over)], [bool(cut)], bool(over or cut)
 
     def told(self, name: str) -> float:
         return plain_number(self._info.get(name))

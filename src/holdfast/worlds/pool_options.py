@@ -31,7 +31,7 @@ class ForeignOptions:
     `--world.kwargs.is_slippery false`."""
     facts: tuple[str, ...] = ()
     """Numbers of the last `info` of an episode that are kept, such as `is_success,distance`: of training as
-    `world/is_success`, of evaluations as `is_success`; of PettingZoo the mean over the agents that have it."""
+    `facts/is_success`, of evaluations as `is_success`; of PettingZoo the mean over the agents that have it."""
     max_steps: Annotated[int, Meta(ge=0)] = 0
     """Cut episodes after this many steps; 0 leaves the environment's own limit."""
     mode: Literal["auto", "serial", "threads", "process"] = "auto"
