@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from holdfast.jit import compiling
 from holdfast.pace import Pace
 
 
@@ -58,3 +61,19 @@ def test_a_short_rest_is_not_told() -> None:
         made.update(1.0)
     (said,) = made.speeds()
     assert said.endswith("1,000 env steps/s")
+
+
+def test_what_was_compiled_before_the_first_update_is_told_too_and_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiling.untold()
+    monkeypatch.setattr(compiling, "kernels", compiling.kernels + 40)
+    monkeypatch.setattr(compiling, "seconds", compiling.seconds + 60.0)
+    made = Made(total=4)
+    monkeypatch.setattr(compiling, "kernels", compiling.kernels + 2)
+    monkeypatch.setattr(compiling, "seconds", compiling.seconds + 5.0)
+    made.update(1.0)
+    made.update(1.0)
+    assert made.said == ["compiled 42 kernels in 65 s, once"]
+    monkeypatch.undo()
+    compiling.untold()

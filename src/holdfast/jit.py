@@ -89,6 +89,7 @@ class Announcer(event.Listener):
         self._local = threading.local()
         self._notice: threading.Timer | None = None
         self._said = False
+        self._told = (0, 0.0)
 
     def on_start(self, event: Any) -> None:
         depth = getattr(self._local, "depth", 0)
@@ -108,6 +109,12 @@ class Announcer(event.Listener):
             if self._notice is not None:
                 self._notice.cancel()
                 self._notice = None
+
+    def untold(self) -> tuple[int, float]:
+        """Return how many kernels were compiled since this was last asked, and the seconds that it took."""
+        kernels, seconds = self._told
+        self._told = (self.kernels, self.seconds)
+        return self.kernels - kernels, self.seconds - seconds
 
     def _say(self) -> None:
         self._said = True

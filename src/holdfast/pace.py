@@ -26,17 +26,14 @@ class Pace:
         self._train_s = 0.0
         self._probe_s = 0.0
         self._told = False
-        self._compiled = (compiling.kernels, compiling.seconds)
 
     def show(self, line: dict[str, Any]) -> None:
         """Show the signals of an update."""
         if self._steps is None:
             self._steps = self.loop.progress.env_steps
-            kernels, seconds = self._compiled
-            if compiling.seconds - seconds > 1:
-                self.say(
-                    f"compiled {compiling.kernels - kernels} kernels in {compiling.seconds - seconds:.0f} s, once"
-                )
+            kernels, seconds = compiling.untold()
+            if seconds > 1:
+                self.say(f"compiled {kernels} kernels in {seconds:.0f} s, once")
         elif not self._told:
             self._updates += 1
             self._probe_s = max(self._probe_s, line["time/probe_s"])
