@@ -380,6 +380,11 @@ def typed(value: Any) -> Any:
     return found if isinstance(found, bool | int | float | str | list | dict) else value
 
 
+def untyped(value: Any) -> str:
+    """Return what to type so that `typed` gives the value."""
+    return value if isinstance(value, str) and typed(value) == value else _toml(value)
+
+
 def names(kind: Any) -> list[str]:
     """Return the field names of a dataclass."""
     return [f.name for f in fields(kind)] if is_dataclass(kind) else []

@@ -125,6 +125,12 @@ def test_the_command_names_the_seed_and_what_differs_from_the_preset(tmp_path: P
         ),
         ("CartPole-v1", [("env_steps", 20000), ("learner.normalise_obs", False)]),
         ("CartPole-v1", [("seed", 3)]),
+        (
+            "FrozenLake-v1",
+            [("kwargs", {"is_slippery": False, "map_name": "8x8", "desc": ["SF", "FG"]})],
+        ),
+        ("CartPole-v1", [("guards.own", {"a": {"guard": "m:G", "x": 0.5, "y": "2", "z": True}})]),
+        ("FrozenLake-v1", [("probe.world.kwargs.is_slippery", "false"), ("facts", "prob,other")]),
         ("CartPole-v1", [("updates", 9), ("run.env_steps", 0)]),
         ("shoal", [("probe.world.fish", 96), ("plan.curriculum", "5:3,6:3")]),
         (str(CONFIGS / "shoal" / "best.toml"), []),

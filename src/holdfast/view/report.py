@@ -45,6 +45,8 @@ STATES = {
     "stopped": "bad",
     "failed": "bad",
 }
+FREE = ("world.kwargs.", "probe.world.kwargs.", "guards.own.")
+"""Tables whose values are typed as TOML has them."""
 SHOWN_DECISIONS = 200
 FILM_BYTES = 12_000_000
 """Most bytes of films inside the page; older ones are only listed."""
@@ -92,14 +94,21 @@ def command(files: RunFiles) -> str:
         for key, value in leaves(config).items():
             if key not in named and (key in unnamed or usual.get(key) == value):
                 continue
-            if isinstance(value, dict):
-                words += [word for k, v in value.items() for word in (_flag(f"{key}.{k}"), str(v))]
-                continue
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            words += [_flag(key), text]
+            words += _typed(key, value)
         return shlex.join(words)
     except (HoldfastError, KeyError):
         return shlex.join(["holdfast", "train", str(files.path / "run.toml"), "--run", again])
+
+
+def _typed(key: str, value: Any) -> list[str]:
+    """Return a setting as it is typed, a table one by one."""
+    if isinstance(value, dict):
+        return [word for name, inner in value.items() for word in _typed(f"{key}.{name}", inner)]
+    if key.startswith(FREE):
+        from holdfast.config import untyped
+
+        return [_flag(key), untyped(value)]
+    return [_flag(key), ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
 
 
 def _flag(key: str) -> str:
