@@ -30,6 +30,16 @@ def is_picture(shape: tuple[int, ...]) -> bool:
     return len(shape) in (2, 3) and min(shape[:2]) >= SMALLEST_PICTURE
 
 
+def channels_last(pictures: Array, height: int, width: int) -> Array:
+    """Return pictures `[n, ...]` whose channels, or stacked frames, come first with them last; others as they are."""
+    shape = pictures.shape
+    if len(shape) not in (4, 5) or shape[1:3] == (height, width) or shape[2:4] != (height, width):
+        return pictures
+    return pictures.transpose(0, 2, 3, 1, *range(4, len(shape))).reshape(
+        len(pictures), height, width, -1
+    )
+
+
 @dataclass(frozen=True)
 class Start:
     """A state that an episode can begin from: a seed, or a snapshot of the world."""

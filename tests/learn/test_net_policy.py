@@ -25,6 +25,16 @@ EVERY = {
 }
 
 
+def test_a_frozen_policy_reads_pictures_whose_channels_come_first_as_its_world_does() -> None:
+    one = NetSpec(40 * 36 * 3, "discrete", (3,), trunk="small", picture=(40, 36, 3))
+    policy = make_learner(one, config(), Streams(1), SLOTS).policy()
+    last = np.random.default_rng(0).integers(0, 256, (SLOTS, 40, 36, 3)).astype(np.uint8)
+    wanted = policy.values(last)
+    assert len(set(wanted.tolist())) > 1
+    np.testing.assert_array_equal(policy.values(last.transpose(0, 3, 1, 2)), wanted)
+    np.testing.assert_array_equal(policy.values(last.reshape(SLOTS, -1)), wanted)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_a_frozen_policy_values_a_game_as_its_learner_does(name: str, tmp_path: Path) -> None:
     one = EVERY[name]

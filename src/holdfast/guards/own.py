@@ -99,6 +99,9 @@ class OwnGuard(Guard):
     def requeue(self, signals: Signals) -> list[Decision]:
         return self._ask("requeue", signals)
 
+    def replan(self, signals: Signals) -> list[Decision]:
+        return self._ask("replan", signals)
+
     def final(self, signals: Signals) -> list[Decision]:
         return self._ask("final", signals)
 

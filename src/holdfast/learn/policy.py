@@ -16,7 +16,7 @@ import numpy as np
 from holdfast.errors import ConfigError
 from holdfast.learn.normalise import ObsNorm
 from holdfast.learn.spec import FUSED_WIDTH, NetSpec
-from holdfast.records import F32, Array, Bools
+from holdfast.records import F32, Array, Bools, channels_last
 
 if TYPE_CHECKING:
     from holdfast.learn.actor import Actor
@@ -103,6 +103,8 @@ def observation_rows(obs: Array, spec: NetSpec) -> Array:
             f"The policy got observations of the shape {rows.shape} and type {rows.dtype}. It takes rows of {size} numbers, "
             "one a slot, as its world gives them; for a single observation, type: policy.act(obs[None])[0]"
         )
+    if spec.picture:
+        rows = channels_last(rows, *spec.picture[:2])
     return rows.reshape(len(rows), size)
 
 

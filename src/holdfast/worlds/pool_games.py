@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from holdfast.errors import ConfigError, nearest
-from holdfast.records import Array, is_picture
+from holdfast.records import Array, channels_last, is_picture
 from holdfast.worlds import OURS
 
 Stepped = tuple[list[Any], list[float], list[bool], list[bool], bool]
@@ -127,7 +127,6 @@ def _plain_pictures(space: gym.spaces.Box) -> tuple[gym.Space[Any], Turn] | None
     shape = space.shape
     if space.dtype != np.uint8 or is_picture(shape) or len(shape) not in (3, 4):
         return None
-    axes = (1, 2, 0, *range(3, len(shape)))
     height, breadth = shape[1:3]
     if not is_picture((height, breadth)):
         return None
@@ -136,7 +135,7 @@ def _plain_pictures(space: gym.spaces.Box) -> tuple[gym.Space[Any], Turn] | None
         rows = np.asarray(seen)
         if rows.shape != shape:
             return rows  # the player says what is wrong with it
-        return rows.transpose(axes).reshape(height, breadth, -1)
+        return channels_last(rows[None], height, breadth)[0]
 
     return gym.spaces.Box(turn(space.low), turn(space.high), dtype=np.uint8), turn
 
