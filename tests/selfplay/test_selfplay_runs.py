@@ -323,7 +323,8 @@ def test_a_best_response_plays_the_game_as_it_is(tmp_path: Path) -> None:
 
     more = "[guards.masking]\nenabled = true\n"
     masked = [("world.observation", "masked"), ("world.sensing_radius", 2.0)]
-    config = resolve(str(write(tmp_path, PHASES + more)), masked)
+    past = [("selfplay.history", 0.5), ("selfplay.tremble", 0.2)]
+    config = resolve(str(write(tmp_path, PHASES + more)), [*masked, *past])
     run, options = RunDirectory(tmp_path / "r"), config.world.options
     full = played_options(config, {"max_init_distance": 6.0, "n_obstacles": 0})
     assert full.max_init_distance == pytest.approx(0.8 * math.hypot(10.0, 10.0))
@@ -332,6 +333,7 @@ def test_a_best_response_plays_the_game_as_it_is(tmp_path: Path) -> None:
     guards = vars(own.guards)
     assert {name for name in guards if guards[name].enabled} == {"nonfinite", "hints"}
     assert own.guards.protocol.phase_steps == 230
+    assert own.selfplay.history == own.selfplay.tremble == 0
     assert config.novelty.weight > 0 and own.novelty.weight == own.novelty.last_weight == 0
 
 

@@ -139,7 +139,7 @@ def response_config(
     )
     # A response is to win the game, and is paid for nothing else.
     tables["novelty"].update(weight=0.0, last_weight=0.0)
-    tables["selfplay"].update(history=0.0, enabled=True)
+    tables["selfplay"].update(history=0.0, tremble=0.0, enabled=True)
     tables["selfplay"][role] = "learn"
     tables["selfplay"][other] = f"run:{directory.path.resolve()}@{update}"
     # A probe at the end is all that the loop insists on: what counts is measured afterwards.
