@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import ConfigError
 from holdfast.guards.balance import BalanceConfig, BalanceGuard
 from holdfast.guards.collapse import CollapseConfig, CollapseGuard, DampenConfig, DampenGuard
 from holdfast.guards.curriculum import CurriculumConfig
@@ -381,3 +382,16 @@ def test_only_a_side_that_learns_can_collapse(learning: str, sides: list[str]) -
     for update, found in enumerate((by_training, {"probe/capture_rate": 0.0}), 1):
         decisions = guard.step({**signals, **found, "update": update})
         assert [d.role for d in decisions if d.kind == "rollback"] == sides
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (BalanceConfig, {"low": 0.7, "high": 0.3}),
+        (BalanceConfig, {"collapse_low": 0.9, "collapse_high": 0.1}),
+        (CollapseConfig, {"capture_low": 0.9, "capture_high": 0.1}),
+    ],
+)
+def test_bounds_the_wrong_way_round_are_refused(make: Any, settings: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=r"low = .* is above .*high = .*; swap them"):
+        make(**settings)

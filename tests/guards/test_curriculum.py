@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from holdfast.errors import ConfigError
 from holdfast.guards import GuardsConfig, make_guards
 from holdfast.guards.balance import BalanceConfig
 from holdfast.guards.curriculum import Curriculum, CurriculumConfig
@@ -109,3 +110,15 @@ def test_levels_end_where_the_arena_does_unless_a_diagonal_is_set() -> None:
         arena = PursuitOptions(arena_width=6.0, arena_height=8.0)
         made = {guard.name: guard for guard in make_guards(guards, options=arena)}
         assert made["protocol"].levels.top == made["balance"].levels.top == pytest.approx(top)
+
+
+def test_levels_that_begin_above_their_end_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"start = 15 is above end = 5; swap them"):
+        CurriculumConfig("smooth", start=15.0, end=5.0)
+    CurriculumConfig("discrete", start=15.0, end=5.0)
+
+
+def test_an_arena_smaller_than_the_first_level_has_one_level() -> None:
+    levels = Curriculum(CurriculumConfig("smooth", diagonal=3.0))
+    assert (levels.last, levels.full) == (0, True)
+    assert levels.values()["max_init_distance"] == pytest.approx(2.4)

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from holdfast.errors import ConfigError
 from holdfast.guards.curriculum import Curriculum, CurriculumConfig, measured_rate
 from holdfast.guards.guard import Guard, number
 from holdfast.records import Cause, Decision, Signals
@@ -55,6 +56,12 @@ class BalanceConfig:
     """Share of what was held before that lives on at the next advance; 0 holds only the newest (EWC)."""
     curriculum: CurriculumConfig = field(default_factory=lambda: CurriculumConfig(rule="gap"))
     """The levels."""
+
+    def __post_init__(self) -> None:
+        for low, high in (("low", "high"), ("collapse_low", "collapse_high")):
+            one, two = getattr(self, low), getattr(self, high)
+            if one > two:
+                raise ConfigError(f"{low} = {one:g} is above {high} = {two:g}; swap them.")
 
 
 class BalanceGuard(Guard):

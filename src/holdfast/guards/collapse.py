@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from holdfast.errors import ConfigError
 from holdfast.guards.guard import Guard, number
 from holdfast.records import Cause, Decision, Signals
 
@@ -49,6 +50,11 @@ class CollapseConfig:
     """For so many evaluations in a row."""
     max_rollbacks: Annotated[int, Meta(ge=0)] = 20
     """No more than this in a run."""
+
+    def __post_init__(self) -> None:
+        low, high = self.capture_low, self.capture_high
+        if low > high:
+            raise ConfigError(f"capture_low = {low:g} is above capture_high = {high:g}; swap them.")
 
 
 class CollapseGuard(Guard):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from holdfast.errors import ConfigError
 from holdfast.guards.guard import number
 from holdfast.records import Cause, Decision, Signals
 from holdfast.selfplay.records import Rate as Measured
@@ -69,6 +70,10 @@ class CurriculumConfig:
     regress_evaluations: Annotated[int, Meta(ge=1)] = 3
     """For so many evaluations in a row."""
 
+    def __post_init__(self) -> None:
+        if self.kind == "smooth" and self.start > self.end:
+            raise ConfigError(f"start = {self.start:g} is above end = {self.end:g}; swap them.")
+
 
 class Curriculum:
     """Where in the levels a run stands."""
@@ -92,7 +97,8 @@ class Curriculum:
         if self.config.kind == "discrete":
             return len(LEVELS) - 1
         if self.config.kind == "smooth":
-            return math.ceil((self.top - self.config.start) / self.config.increment - 1e-9)
+            steps = (self.top - self.config.start) / self.config.increment
+            return max(0, math.ceil(steps - 1e-9))
         return 0
 
     @property
