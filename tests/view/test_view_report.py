@@ -12,6 +12,8 @@ from view_recorded import line, write_lines, write_run
 
 from holdfast.cli.settings import overrides
 from holdfast.config import differences, resolve, to_toml
+from holdfast.store.journal import Lines
+from holdfast.store.pieces import pieces
 from holdfast.view.files import RunFiles
 from holdfast.view.finish import finish
 from holdfast.view.report import command, repeatable, write_report
@@ -92,6 +94,27 @@ def test_a_run_with_missing_or_broken_files_still_gets_a_report(
         (tmp_path / f"{name}.jsonl").write_text(content)
     (tmp_path / "heartbeat.json").write_text(content)
     assert "<h1>" in write_report(tmp_path).read_text()
+
+
+def test_the_older_pieces_of_long_records_count_too(tmp_path: Path) -> None:
+    whole, cut = write_run(tmp_path / "whole"), write_run(tmp_path / "cut")
+    for name in ("metrics", "evals", "journal", "episodes"):
+        path = cut / f"{name}.jsonl"
+        rows = [json.loads(row) for row in path.read_text().splitlines()]
+        path.unlink()
+        lines = Lines(path, rotate_bytes=1)  # every line is a piece
+        for row in rows:
+            lines.write(row)
+            lines.flush()
+        lines.close()
+        assert len(pieces(path)) >= len(rows) - 1
+    for name in ("metrics", "evals", "journal", "best_update", "trained_s"):
+        assert getattr(RunFiles(cut), name) == getattr(RunFiles(whole), name), name
+    assert list(RunFiles(cut).episodes) == list(RunFiles(whole).episodes)
+    damaged = pieces(cut / "metrics.jsonl")[3]
+    damaged.remove()
+    damaged.packed.write_bytes(b"no gzip at all")
+    assert len(RunFiles(cut).metrics) == 3
 
 
 def test_the_speed_of_two_updates_is_the_mean_of_both(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def by_start_type(episodes: Sequence[Mapping[str, Any]], fish: int) -> dict[str, dict[str, float]]:
+def by_start_type(episodes: Iterable[Mapping[str, Any]], fish: int) -> dict[str, dict[str, float]]:
     """Return what lines of `episodes.jsonl` say by type of start: episodes, fish, survival, step one.
 
     Episodes that were cut have no outcome and are left out. A line without survivors does not tell its

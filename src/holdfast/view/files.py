@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 from holdfast.probes.headlines import Headline, by_role, headline, headline_in, with_roles
 from holdfast.probes.rank import Rule, parse_rule
 from holdfast.records import F64
+from holdfast.store.pieces import raw_lines
 from holdfast.view.numbers import number
 
 Line = dict[str, Any]
@@ -54,10 +56,10 @@ class RunFiles:
         """Everything that happened."""
         return list(_lines(self.path / "journal.jsonl"))
 
-    @cached_property
-    def episodes(self) -> list[Line]:
-        """One line a finished game."""
-        return list(_lines(self.path / "episodes.jsonl"))
+    @property
+    def episodes(self) -> Iterator[Line]:
+        """One line a finished game; they are many, so they are not kept."""
+        return _lines(self.path / "episodes.jsonl")
 
     @cached_property
     def sessions(self) -> list[Line]:
@@ -172,17 +174,17 @@ def read_object(path: Path) -> Line:
 
 
 def _lines(path: Path) -> Iterator[Line]:
+    """Yield the objects of a file and of its older pieces."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        for row in raw_lines(path):
+            try:
+                found = json.loads(row)
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                yield found
+    except (OSError, EOFError, zlib.error):  # what can be read counts
         return
-    for row in text.splitlines():
-        try:
-            found = json.loads(row)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            yield found
 
 
 def _column(values: list[Any]) -> F64:
