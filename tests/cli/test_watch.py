@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,9 @@ from typing import Any
 import av
 import pytest
 from PIL import Image
+
+from holdfast.run import RunDirectory
+from holdfast.view.watch import Wish, set_scene
 
 ENV = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
 
@@ -86,6 +90,16 @@ def test_a_finished_run_is_followed_to_its_last_checkpoint(runs: Path, tmp_path:
     record, said = watch(runs, "r", "--live", "--out", str(tmp_path / "a.mp4"))
     assert [episode["update"] for episode in record["episodes"]] == [4]
     assert "film" in said
+
+
+def test_a_checkpoint_that_training_removes_meanwhile_is_still_shown(
+    runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs / "r", tmp_path / "r")
+    directory = RunDirectory(tmp_path / "r")
+    scene = set_scene(directory, directory.config(), directory.checkpoints().find(None), Wish())
+    shutil.rmtree(scene.checkpoint.path)
+    assert len(scene.takes()) == 1
 
 
 def test_a_running_run_is_followed_from_checkpoint_to_checkpoint(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ class Scene:
     policy: Any
     games: tuple[int, ...]
     """Places in `spec.seeds` that are wanted."""
+    env_steps: int
+    """Steps of the run at the checkpoint."""
 
     @property
     def title(self) -> str:
@@ -67,8 +69,7 @@ class Scene:
 
     def takes(self, progress: Callable[[int, int], None] | None = None) -> list[Take]:
         """Play the episodes and return their films; where several fit into one picture, that is one."""
-        env_steps = int(self.checkpoint.manifest().get("env_steps", 0))
-        takes = film_games(self.spec, self.policy, self.games, progress, env_steps)
+        takes = film_games(self.spec, self.policy, self.games, progress, self.env_steps)
         return [side_by_side(self.spec.world, takes)] if headline(self.spec.world).grid else takes
 
 
@@ -86,7 +87,7 @@ def choose_checkpoint(directory: RunDirectory, wish: str) -> Checkpoint:
 
 
 def set_scene(directory: RunDirectory, config: Config, checkpoint: Checkpoint, wish: Wish) -> Scene:
-    """Return the checkpoint with the episodes that are wanted."""
+    """Return the checkpoint with the episodes that are wanted; its files are not needed afterwards."""
     policy, scripts = players_of(directory, config, checkpoint)
     probes = [p for p in read_lines(directory.path / "evals.jsonl") if p.get("seeds")]
     before = [p for p in probes if int(p["update"]) <= checkpoint.update]
@@ -107,7 +108,8 @@ def set_scene(directory: RunDirectory, config: Config, checkpoint: Checkpoint, w
         wanted = list(draw_seeds(config.probe.seed, wish.episodes))
     seeds = tuple(measured) if set(wanted) <= set(measured) else tuple(wanted)
     games = tuple(seeds.index(seed) for seed in wanted)
-    return Scene(directory.name, checkpoint, replace(spec, seeds=seeds), policy, games)
+    env_steps = int(checkpoint.manifest().get("env_steps", 0))
+    return Scene(directory.name, checkpoint, replace(spec, seeds=seeds), policy, games, env_steps)
 
 
 class Stage(Protocol):
