@@ -2,19 +2,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from view_recorded import probe, write_lines, write_run
 
-from holdfast.errors import StorageError
+from holdfast.errors import EnvironmentFault, StorageError
 from holdfast.learn.normalise import ObsNorm
 from holdfast.learn.policy import Policy
 from holdfast.learn.restore import policy_from_checkpoint
 from holdfast.learn.spec import NetSpec, initial_parameters, spec_for
 from holdfast.store.checkpoint import Checkpoint, Checkpoints
 from holdfast.store.files import read_json
+from holdfast.view import media
 from holdfast.view.media import make_media
 from holdfast.view.report import write_report
 from holdfast.worlds import make_world, options_type
@@ -72,6 +74,30 @@ def test_the_best_policy_is_filmed_in_its_median_best_and_worst_episode(shoal_ru
     with Image.open(shoal_run / "media" / "episode.gif") as image:
         assert image.n_frames > 1
     assert write_report(shoal_run).read_text().count("data:video/mp4;base64,") == 3
+
+
+@pytest.mark.parametrize("error", [EnvironmentFault, ZeroDivisionError])
+def test_after_a_film_that_fails_only_new_films_are_told_of(
+    shoal_run: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    more = {**probe(8, 0.8), "seeds": [11, 22, 33], "detail": {"final": [0.4, 1.0, 0.8]}}
+    write_lines(shoal_run / "evals.jsonl", [more])
+    make_media(shoal_run)
+    write, said = media._write, []
+
+    def fail_in_the_second(spec: Any, take: Any, folder: Path, name: str, title: str) -> list[Path]:
+        if name != "worst":
+            raise error("the pen broke")
+        return write(spec, take, folder, name, title)
+
+    monkeypatch.setattr(media, "_write", fail_in_the_second)
+    if error is EnvironmentFault:
+        assert [path.name for path in make_media(shoal_run, said.append)] == ["worst.mp4"]
+        assert said == ["not all films: the pen broke"]
+    else:
+        with pytest.raises(ZeroDivisionError):
+            make_media(shoal_run)
+    assert [clip["name"] for clip in read_json(shoal_run / "media" / "clips.json")] == ["worst"]
 
 
 def test_films_are_of_the_probe_not_of_the_training_world(shoal_run: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.api import players_of
 from holdfast.config import Config
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, EnvironmentFault
 from holdfast.probes.clips import clip_record, takes_of
 from holdfast.probes.films import Take, chosen_games
 from holdfast.probes.runner import ProbeSpec
@@ -68,10 +68,11 @@ def make_media(
             path = folder / f"{name}.mp4"
             record = clip_record(report, spec.world, rank, games[rank], path, run.name, take)
             told.append({"name": name, **record})
-    except ConfigError as error:
-        say(f"no films: {error}")
-    folder.mkdir(exist_ok=True)
-    write_json(folder / "clips.json", told)
+    except (ConfigError, EnvironmentFault) as error:
+        say(f"{'not all' if made else 'no'} films: {error}")
+    finally:  # a film that could not be made must not stand there under what is told of an older one
+        folder.mkdir(exist_ok=True)
+        write_json(folder / "clips.json", told)
     return made
 
 
