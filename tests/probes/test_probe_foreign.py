@@ -22,12 +22,16 @@ class Fates(gym.Env):
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
     made = 0
+    unsound = -1
+    """A seed from which no episode can begin."""
 
     def __init__(self) -> None:
         Fates.made += 1
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
+        if seed == self.unsound:
+            raise RuntimeError("no episode begins here")
         self.left = (
             -1 if seed is not None and seed % 7 == 0 else int(self.np_random.integers(2, 30))
         )
@@ -89,3 +93,13 @@ def test_more_environments_than_episodes_are_not_made() -> None:
 
 def test_sampled_actions_are_the_same_again() -> None:
     assert probed(3, False).detail["returns"] == probed(3, False).detail["returns"]
+
+
+def test_a_seed_from_which_no_episode_begins_leaves_the_others_in_their_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = probed(3).detail["returns"]
+    monkeypatch.setattr(Fates, "unsound", 43)
+    assert SEEDS.index(43) == 3, "it is the second of the first game"
+    found = probed(3).detail["returns"]
+    assert found[:3] + found[4:] == whole[:3] + whole[4:]

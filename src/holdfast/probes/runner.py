@@ -246,7 +246,7 @@ def play(
     longest: int = ProbeSpec.longest,
 ) -> list[Episode]:
     """Return one episode a seed, in the order of the seeds; with fewer games than seeds, game g plays every `games`-th from
-    the g-th on.
+    the g-th on. An episode that could not begin from its seed is replaced by one more of the same game.
 
     `watch` is called with the world before every step (for pictures); `scripts` play their roles instead of
     the policy. What is not over after `longest` steps is cut.
@@ -257,16 +257,17 @@ def play(
     for place in range(games, len(seeds)):
         world.queue_starts([place % games * stride], [Start(seed=int(seeds[place]))])
     rng = None if deterministic else np.random.default_rng(list(seeds))
-    found: dict[int, Episode] = {}
-    turn = np.arange(games)  # place in `seeds` of what each game plays; beyond the last, it is done
+    found: list[list[Episode]] = [[] for _ in range(games)]
+    share = [len(seeds[game::games]) for game in range(games)]
     steps = np.zeros(games, np.int64)
     begun = np.zeros(world.num_envs, np.bool_)
     begin(policy)
-    while len(found) < len(seeds):
+    done = 0
+    while done < len(seeds):
         steps += 1
-        endless = np.flatnonzero((steps == longest) & (turn < len(seeds)))
-        if endless.size:
-            world.request_reset([int(game) * stride for game in endless])
+        endless = [g for g in np.flatnonzero(steps == longest).tolist() if len(found[g]) < share[g]]
+        if endless:
+            world.request_reset([game * stride for game in endless])
         if watch is not None:
             watch(world)
         actions = act(policy, obs, rng, begun)
@@ -276,14 +277,27 @@ def play(
         begun[:] = False
         for episode in info.get("episodes", ()):
             game = episode.game
-            if turn[game] < len(seeds):
-                found[int(turn[game])] = episode
-            turn[game] += games
+            if len(found[game]) < share[game]:
+                found[game].append(episode)
+                done += 1
             steps[game] = 0
             begun[game * stride : (game + 1) * stride] = True
         if progress is not None:
-            progress(len(found), len(seeds))
-    return [found[place] for place in range(len(seeds))]
+            progress(done, len(seeds))
+    ordered = [_in_order(own, seeds[game::games]) for game, own in enumerate(found)]
+    return [ordered[place % games][place // games] for place in range(len(seeds))]
+
+
+def _in_order(episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Episode]:
+    """Return one episode a seed: the one that began from it, or in its place one that began from another."""
+    left = list(episodes)
+    placed: list[Episode | None] = []
+    for seed in seeds:
+        own = next((episode for episode in left if episode.start.seed == seed), None)
+        placed.append(own)
+        if own is not None:
+            left = [episode for episode in left if episode is not own]
+    return [left.pop(0) if episode is None else episode for episode in placed]
 
 
 def _module(world: str) -> Any:
