@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
+
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
@@ -25,20 +27,34 @@ def commands(after: str) -> list[list[str]]:
     ]
 
 
-@pytest.mark.slow
-def test_the_first_page_of_commands_works(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def first_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Type the commands of the first page, one after the other; return where."""
+    where = tmp_path_factory.mktemp("first_page")
     typed = commands("Train, stop with Ctrl-C, go on, evaluate, look:")
     assert len(typed) >= 6
     for words in typed:
         done = subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=600,
+            [sys.executable, "-m", *words], cwd=where, capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, f"{words}: {done.stderr}"
-    assert (tmp_path / "runs" / "first" / "report.html").is_file()
+    return where
+
+
+@pytest.mark.slow
+def test_the_first_page_of_commands_works(first_page: Path) -> None:
+    assert (first_page / "runs" / "first" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_the_shoal_of_the_first_page_comes_near_its_ceiling(first_page: Path) -> None:
+    report = holdfast.evaluate(
+        "first", runs_dir=first_page / "runs", protocol="v36", episodes=20, seed=12345, latest=True
+    )
+    assert report.update == 60
+    assert report.metrics["avg_final"] >= 0.965
+    assert report.metrics["ed100"] <= 0.035
+    assert report.metrics["avoidable_death_fraction"] <= 0.02
 
 
 def test_the_readme_shows_the_two_commands() -> None:
@@ -47,8 +63,6 @@ def test_the_readme_shows_the_two_commands() -> None:
 
 
 def test_the_python_example_only_uses_public_names() -> None:
-    import holdfast
-
     block = re.search(r"```python\n(.*?)```", README, re.S)
     assert block is not None
     used = set(re.findall(r"holdfast\.(\w+)", block.group(1)))

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ class Crash(Fine):
     def step(self, action):
         raise RuntimeError("the simulator is on fire")
 """
+
+
+@pytest.fixture(autouse=True)
+def a_short_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found here needs no seconds of play and training; real processes take them."""
+    monkeypatch.setattr("holdfast.checkup.PLAY_S", 0.3)
+    monkeypatch.setattr("holdfast.checkup.estimate", partial(estimate, seconds=0.2))
 
 
 @pytest.fixture

@@ -262,8 +262,9 @@ def test_the_network_for_sensors_has_a_fisher_diagonal_and_is_held_by_it(encoder
     options = PursuitOptions(games=4, observation="sensors", lidar_rays=6, history_length=3)
     world = PursuitWorld(options)
     config = LearnerConfig(
-        net="sensors", encoder=encoder, hidden=(8,), threads=1, steps=4, minibatch=32, lr=1e-3
-    )
+        net="sensors", encoder=encoder, hidden=(8,), threads=1, steps=4, minibatch=32, lr=1e-3,
+        max_grad_norm=0.0,
+    )  # fmt: skip
     spaces = world.single_observation_space, world.single_action_space
     spec = spec_from(config, *spaces, 1, world.sensors, world.truth_size)
     learner = make_learner(spec, config, Streams(0), 8)
@@ -291,7 +292,7 @@ def test_the_network_for_sensors_has_a_fisher_diagonal_and_is_held_by_it(encoder
         change = np.abs(learner.parameters()["trunk.latent.weight"] - before)
         moved.append(change[strong].max())
     assert penalty(learner) > 0
-    assert moved[1] < 0.6 * moved[0]
+    assert moved[1] < 0.2 * moved[0]
 
 
 def test_networks_with_memory_are_refused() -> None:

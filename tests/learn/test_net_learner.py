@@ -299,13 +299,15 @@ def test_accumulated_minibatches_are_one_large_one() -> None:
         np.testing.assert_allclose(value, made[1][0][name], atol=2e-5, err_msg=name)
 
 
-def test_masked_sequences_enter_no_loss() -> None:
-    one, two = learner(FLAT), learner(FLAT)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("steps", [slice(None), slice(3, 6)])
+def test_masked_steps_of_sequences_enter_no_loss(steps: slice, kind: str) -> None:
+    one, two = learner(FLAT, kind=kind), learner(FLAT, kind=kind)
     a, b = played(one, game_for(FLAT)), played(two, game_for(FLAT))
     for rollout in (a, b):
-        rollout.mask[:-1, 2] = False
-    b.rewards[:, 2] = 1e6
-    b.log_probs[:, 2] -= 1.0
+        rollout.mask[:-1][steps, 2] = False
+    b.rewards[steps, 2] = 1e6
+    b.log_probs[steps, 2] -= 1.0
     one.update(a)
     two.update(b)
     same(one, two)

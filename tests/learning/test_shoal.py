@@ -2,28 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import holdfast
-
-
-@pytest.mark.slow
-def test_a_shoal_comes_near_its_ceiling(tmp_path: Path) -> None:
-    holdfast.train(
-        "shoal",
-        runs_dir=tmp_path,
-        run="r",
-        seed=1,
-        updates=60,
-        probe__every=0,
-        say=lambda text: None,
-    )
-    report = holdfast.evaluate(
-        "r", runs_dir=tmp_path, protocol="v36", episodes=20, seed=12345, latest=True
-    )
-    assert report.metrics["avg_final"] >= 0.965
-    assert report.metrics["ed100"] <= 0.035
-    assert report.metrics["avoidable_death_fraction"] <= 0.02
 
 
 def test_a_few_updates_already_beat_a_random_policy(tmp_path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from holdfast.cli import main
 
 TINY = (
     "--games 2 --fish 4 --steps 16 --hidden 8,8 --minibatch 64 --epochs 1 --max-steps 40 --stagger 0 "
@@ -33,6 +38,13 @@ def call(*words: str, cwd: Path, code: int = 0) -> tuple[str, str]:
     printed, said = process.communicate(timeout=300)
     assert process.returncode == code, printed + said
     return printed, said
+
+
+def refusal(*words: str, cwd: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Type a verb that is refused before anything begins; return what it says. No process is needed for that."""
+    with contextlib.chdir(cwd):
+        assert main(words) == 2
+    return capsys.readouterr().err
 
 
 def record(study: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_calls import SHORT, TINY, begin, call, record
+from study_calls import SHORT, TINY, begin, call, record, refusal
 
 from holdfast.run import RunDirectory
 from holdfast.store.journal import read_lines
@@ -95,9 +95,11 @@ def test_a_second_call_reads_what_is_finished_and_trains_only_new_seeds(finished
     assert record(study)["summary"]["base"]["final"]["return_mean"]["count"] == 3
 
 
-def test_other_settings_under_the_same_name_are_refused(finished: Path) -> None:
+def test_other_settings_under_the_same_name_are_refused(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["study", "shoal", "--seeds", "1", "--name", "a", *SHORT]
-    _, said = call(*words, "--learner.lr", "0.5", cwd=finished, code=2)
+    said = refusal(*words, "--learner.lr", "0.5", cwd=finished, capsys=capsys)
     assert "learner.lr: 0.002 -> 0.5" in said and "--name" in said
     assert "Traceback" not in said
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from study_calls import SHORT, TINY, begin, call, record
+from study_calls import SHORT, TINY, begin, call, record, refusal
 from test_study_seeds import pid_of, update_of, wait_until
 
 from holdfast.store.journal import read_lines
@@ -107,17 +107,19 @@ def test_a_second_call_goes_on_to_the_new_number_of_trials(searched: Path) -> No
     ],
 )
 def test_another_search_under_the_same_name_is_refused(
-    words: list[str], said: str, searched: Path
+    words: list[str], said: str, searched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, text = call(
-        "study", "shoal", "--optuna", "4", "--name", "s", *SHORT, *words, cwd=searched, code=2
-    )
+    typed = ["study", "shoal", "--optuna", "4", "--name", "s", *SHORT, *words]
+    text = refusal(*typed, cwd=searched, capsys=capsys)
     assert said in text and "--name" in text
     assert "Traceback" not in text
 
 
-def test_a_study_of_seeds_does_not_go_into_a_search(searched: Path) -> None:
-    _, text = call("study", "shoal", "--seeds", "1", "--name", "s", *SHORT, cwd=searched, code=2)
+def test_a_study_of_seeds_does_not_go_into_a_search(
+    searched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ["study", "shoal", "--seeds", "1", "--name", "s", *SHORT]
+    text = refusal(*typed, cwd=searched, capsys=capsys)
     assert "is a study of search, not of seeds" in text
 
 
