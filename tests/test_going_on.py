@@ -143,3 +143,19 @@ def test_a_world_that_is_made_smaller_keeps_what_guards_have_set(tmp_path: Path)
     lines = list(read_lines(tmp_path / "r" / "metrics.jsonl"))
     assert [line["world/games"] for line in lines] == [4, 4, 3, 3]
     assert [line["world/density_penalty"] for line in lines] == [0.3] * 4
+
+
+def test_the_checkpoint_of_the_best_probe_is_written_and_kept_whatever_its_turn(
+    tmp_path: Path,
+) -> None:
+    settings = {**CARTPOLE, "probe__every": 1, "probe__episodes": 4, "lr": 0.05, "seed": 3}
+    keeping = {"checkpoint_every": 100, "keep_last": 1, "keep_every": 0}
+    holdfast.train(
+        "CartPole-v1", runs_dir=tmp_path, run="r", say=quiet, updates=6, **settings, **keeping
+    )
+    evals = list(read_lines(tmp_path / "r" / "evals.jsonl"))
+    best = max(evals, key=lambda e: (e["metrics"]["return_mean"], e["update"]))["update"]
+    assert 0 < best < 6, "or the last one would be kept anyhow"
+    checkpoints = RunDirectory(tmp_path / "r").checkpoints()
+    assert [c.update for c in checkpoints.all()] == [best, 6]
+    assert checkpoints.best().update == best

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast.errors import StorageError
-from holdfast.store.checkpoint import Checkpoints, parameters_sha256
+from holdfast.store.checkpoint import FORMAT, Checkpoints, _manifest_sha256, parameters_sha256
 
 
 def state(x: float = 1.0) -> dict[str, Any]:
@@ -88,6 +89,40 @@ def test_a_damaged_newest_checkpoint_is_set_aside_loudly(
     assert found is not None and found.update == 1
     assert "CORRUPT" in said[0] and "u00000002" in said[0]
     assert (tmp_path / "corrupt-u00000002").is_dir()
+
+
+def rewrite(path: Path, change: dict[str, Any], seal: bool) -> None:
+    """Change a manifest, with a new seal of its own or with the old one."""
+    manifest = json.loads((path / "manifest.json").read_text()) | change
+    if seal:
+        manifest["sha256"] = _manifest_sha256(manifest)
+    (path / "manifest.json").write_text(json.dumps(manifest, indent=2))
+
+
+def test_a_manifest_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
+    save(Checkpoints(tmp_path), 2)
+    rewrite(tmp_path / "u00000002", {"checkpoint_every": 5}, seal=False)
+    with pytest.raises(StorageError, match=r"manifest\.json does not match its SHA-256"):
+        Checkpoints(tmp_path).find(None)
+
+
+def test_a_checkpoint_of_a_newer_format_is_not_read(tmp_path: Path) -> None:
+    save(Checkpoints(tmp_path), 2)
+    rewrite(tmp_path / "u00000002", {"format": FORMAT + 1}, seal=True)
+    with pytest.raises(StorageError, match=f"format {FORMAT + 1} is newer than this Holdfast"):
+        Checkpoints(tmp_path).find(None)
+
+
+def test_the_best_is_the_one_that_the_newest_names_if_it_is_kept(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep_last=2, keep_every=0)
+    for update in (1, 2, 3):
+        about = {"checkpoint_every": 1, "best_update": 1}
+        store.save(update, state(), about, frozenset({1}))
+    assert store.best().update == 1
+    store.save(4, state(), {"checkpoint_every": 1, "best_update": 1}, frozenset())
+    assert store.best().update == 4
+    store.save(5, state(), {"checkpoint_every": 1, "best_update": 0}, frozenset())
+    assert store.best().update == 5, "nothing was evaluated"
 
 
 def test_when_nothing_is_intact_there_is_no_silent_fresh_start(tmp_path: Path) -> None:

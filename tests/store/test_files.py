@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,24 @@ def test_an_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
     write_json(path, {"b": 2})
     assert read_json(path) == {"b": 2}
     assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_file_is_forced_to_disk_before_it_takes_its_name(tmp_path: Path, monkeypatch) -> None:
+    done: list[str] = []
+
+    def kind(handle: int) -> str:
+        return "directory" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file"
+
+    fsync, replace, rename = os.fsync, os.replace, os.rename
+    monkeypatch.setattr(os, "fsync", lambda h: (done.append(kind(h)), fsync(h)))
+    monkeypatch.setattr(os, "replace", lambda *a: (done.append("named"), replace(*a)))
+    monkeypatch.setattr(os, "rename", lambda *a: (done.append("named"), rename(*a)))
+    write_atomic(tmp_path / "a.txt", "text")
+    assert done == ["file", "named", "directory"]
+    done.clear()
+    with replace_directory(tmp_path / "folder") as temporary:
+        write_synced(temporary / "a", b"bytes")
+    assert done == ["file", "directory", "named", "directory"]
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, monkeypatch) -> None:
