@@ -20,6 +20,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import time
@@ -93,6 +94,11 @@ class RunDirectory:
         """Make the directory of a new run and store its config."""
         path = runs_dir / checked_name(config.run.name)
         if path.is_dir() and any(path.iterdir()):
+            if (path / "run.toml").is_file() and cls(path).unbegun():
+                raise ConfigError(
+                    f"The run '{path.name}' exists already in {runs_dir}, though nothing was trained in it. "
+                    f"Look at what stopped it, then type: rm -r {shlex.quote(str(path))}, or choose another name with --run."
+                )
             raise ConfigError(
                 f"The run '{path.name}' exists already in {runs_dir}. "
                 f"Type: {to_type('resume', path)}, or choose another name with --run."
@@ -114,6 +120,12 @@ class RunDirectory:
                 "Look elsewhere with --runs-dir, or start one: holdfast train shoal"
             )
         return cls(path)
+
+    def unbegun(self) -> bool:
+        """Return whether nothing was trained in it, and nobody is about to."""
+        made = any((self.path / "checkpoints").glob("u*"))
+        begun = (self.path / "metrics.jsonl").exists() or (self.path / "sessions.jsonl").exists()
+        return not (made or begun) and self.locked_by() is None
 
     def drop_unbegun(self) -> None:
         """Remove the directory if nothing was trained in it, so that its name is free again."""

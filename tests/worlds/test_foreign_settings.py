@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.config import from_tables, resolve, to_toml
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, EnvironmentFault
 from holdfast.probes.films import film_foreign
 from holdfast.probes.runner import ProbeSpec
 from holdfast.refuse import refuse_names
@@ -141,3 +141,11 @@ def test_pictures_whose_channels_or_frames_come_first_get_them_last(
 def test_numbers_in_a_block_are_no_picture() -> None:
     space = gym.spaces.Box(-1, 1, (4, 36, 40), np.float32)
     assert plain_observations(space)[0] == space
+
+
+def test_a_name_that_a_run_took_without_training_says_how_it_is_free_again(tmp_path: Path) -> None:
+    given = {**SMALL, "world__mode": "serial", "max_restarts": 0}
+    with pytest.raises(EnvironmentFault, match="unexpected keyword argument 'lenght'"):
+        holdfast.train("pool_envs:Corridor", runs_dir=tmp_path, kwargs={"lenght": 3}, **given)
+    with pytest.raises(ConfigError, match=rf"nothing was trained in it.*rm -r {tmp_path / 'r'}"):
+        holdfast.train("pool_envs:Corridor", runs_dir=tmp_path, kwargs={"length": 3}, **given)

@@ -185,8 +185,9 @@ class ParallelGame:
         for agent in self._agents:
             if (env.observation_space(agent), env.action_space(agent)) != spaces:
                 raise ConfigError(
-                    f"The agents '{first}' and '{agent}' have different spaces. One policy plays all "
-                    "slots; pad the spaces first, for example with the SuperSuit wrappers."
+                    f"The agents '{first}' and '{agent}' have different spaces. All agents of a world, with one "
+                    "learner or with one each, see and do the same kind of thing; pad the spaces first, for example "
+                    "with pad_observations_v0 and pad_action_space_v0 of SuperSuit."
                 )
 
     def reset(self, seed: int) -> list[Any]:
