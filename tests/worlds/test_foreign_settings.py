@@ -15,6 +15,7 @@ import holdfast
 from holdfast.config import from_tables, resolve, to_toml
 from holdfast.errors import ConfigError, EnvironmentFault
 from holdfast.probes.films import film_foreign
+from holdfast.probes.headlines import ANY, headline, with_own
 from holdfast.probes.runner import ProbeSpec
 from holdfast.refuse import refuse_names
 from holdfast.run import RunDirectory
@@ -149,3 +150,11 @@ def test_a_name_that_a_run_took_without_training_says_how_it_is_free_again(tmp_p
         holdfast.train("pool_envs:Corridor", runs_dir=tmp_path, kwargs={"lenght": 3}, **given)
     with pytest.raises(ConfigError, match=rf"nothing was trained in it.*rm -r {tmp_path / 'r'}"):
         holdfast.train("pool_envs:Corridor", runs_dir=tmp_path, kwargs={"length": 3}, **given)
+
+
+def test_what_an_environment_tells_stands_beside_the_return_and_nothing_else_does() -> None:
+    measured = ["return_mean", "length_mean", "change_is_success", "is_success"]
+    main = with_own(ANY, measured, ["facts/is_success", "facts/late", "world/games"])
+    assert main.beside == ("is_success",) and main.cards == ("is_success", "length_mean")
+    assert with_own(ANY, ["return_mean", "avg_final"], ["world/games"]) == ANY
+    assert with_own(headline("shoal"), measured, ["facts/is_success"]) == headline("shoal")

@@ -6,7 +6,7 @@ thing between two probes, and what of one episode makes it good or bad. To add a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,6 +120,8 @@ RETURN_OF = "return_"
 """Begins the name of a role's own return, where a world has several roles."""
 RETURNS = ("return_mean", "return_std", "return_min", "return_max")
 """Metrics that begin so too."""
+FACT = "facts/"
+"""Begins the signals of what a foreign environment tells."""
 COUNTS = ("length_mean", "episodes")
 """What is measured beside returns in every world."""
 
@@ -167,12 +169,11 @@ def role_returns(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name.startswith(RETURN_OF) and name not in RETURNS)
 
 
-def with_roles(main: Headline, measured: Iterable[str]) -> Headline:
-    """Return the main figures with each role's return and what the environment told, if these metrics have them and the
-    world no figures of its own."""
-    measured = tuple(measured)
-    told = [name for name in measured if not name.startswith(RETURN_OF) and name not in COUNTS]
-    own = (*role_returns(measured), *told)
+def with_own(main: Headline, measured: Collection[str], signals: Iterable[str]) -> Headline:
+    """Return the main figures with each role's return and the facts that the environment tells, if these metrics have them
+    and the world no figures of its own."""
+    told = sorted(name.removeprefix(FACT) for name in signals if name.startswith(FACT))
+    own = (*role_returns(measured), *(name for name in told if name in measured))
     if main is not ANY or not own:
         return main
     columns = (main.metric, *own, *main.columns[1:])

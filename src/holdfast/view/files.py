@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.probes.headlines import Headline, by_role, headline, headline_in, with_roles
+from holdfast.probes.headlines import Headline, by_role, headline, headline_in, with_own
 from holdfast.probes.rank import Rule, parse_rule
 from holdfast.records import F64
 from holdfast.store.pieces import raw_lines
@@ -94,7 +94,7 @@ class RunFiles:
             main = headline(self.world)
         else:
             main = headline_in({name: 0 for line in self.metrics[-1:] for name in line})
-        return with_roles(main, self.evals[-1]["metrics"] if self.evals else ())
+        return with_own(main, self.evals[-1]["metrics"] if self.evals else (), self.signals)
 
     @property
     def decisions(self) -> list[Line]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.probes.headlines import Headline, by_role, headline_in, with_roles, words
+from holdfast.probes.headlines import Headline, by_role, headline_in, with_own, words
 from holdfast.view.numbers import figure, number
 
 PARTS = ("world", "policy", "learn", "probe", "other")
@@ -133,7 +133,7 @@ class Tally:
         # Beside each metric stand the ends of its interval, which are no metrics.
         ends = [name for name in line if name.startswith("probe/") and name.endswith("_low")]
         measured = [name.removeprefix("probe/").removesuffix("_low") for name in ends]
-        main = with_roles(self.headline, measured)
+        main = with_own(self.headline, measured, line)
         metric = str(line.get("best_by") or main.metric)
         value = number(line.get(f"probe/{metric}"))
         if value is None:

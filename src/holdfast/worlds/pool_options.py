@@ -56,11 +56,11 @@ class ForeignOptions:
     """How worker processes are started: forked from a small clean server, or each as a new Python."""
 
     def __post_init__(self) -> None:
-        taken = [n for n in self.facts if n in TAKEN or n.startswith("return_")]
+        taken = [n for n in self.facts if n in TAKEN or n.startswith(("return_", "change_"))]
         if taken or len(set(self.facts)) < len(self.facts) or "" in self.facts:
             raise ConfigError(
                 f"facts = {','.join(self.facts)} names nothing, something twice, or what an evaluation measures itself "
-                f"({', '.join(TAKEN)}, return_...). Let the environment tell it under another name."
+                f"({', '.join(TAKEN)}, return_..., change_...). Let the environment tell it under another name."
             )
 
     def limit(self, phase: int) -> float:
