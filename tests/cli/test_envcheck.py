@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli import main
 from holdfast.parallel import cores
 
 ENVS = Path(__file__).parents[1] / "worlds"
@@ -134,3 +135,18 @@ def test_diag_reads_the_logs_of_the_original_system(tmp_path: Path) -> None:
     assert "overflow uint8" in by_env[1]["signature"]
     assert all("starved" in by_env[k]["signature"] for k in range(2, 7))
     assert by_env[7]["signature"] == ""
+
+
+def test_an_environment_is_tried_with_the_keywords_that_it_is_made_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ENVS))
+    monkeypatch.chdir(tmp_path)
+    call = ["envcheck", "pool_envs:Corridor", "--modes", "serial", "--trials", "1", "--games", "1"]
+    call += ["--steps", "100", "--json", "--world.kwargs.length"]
+    assert main([*call, "5"]) == 0
+    hashes = [json.loads(capsys.readouterr().out)["first_obs_hash"]]
+    assert main([*call, "text"]) == 6
+    record = json.loads(capsys.readouterr().out)
+    assert record["error_type"] not in (None, "Hang") and hashes[0]
+    assert main([*call[:-1], "--updates", "5"]) == 2

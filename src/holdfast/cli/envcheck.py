@@ -1,7 +1,7 @@
 """`holdfast envcheck`: does an environment construct, reset, step and close, again and again, in every mode?
 
 holdfast envcheck CartPole-v1 --modes serial,threads,process --trials 20 --games 8
-holdfast envcheck my_module:make_env --json out.jsonl --report report.md
+holdfast envcheck my_module:make_env --json out.jsonl --report report.md --world.kwargs.size 8
 holdfast envcheck diag DIR                   # what collected diagnostics say
 """
 
@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.answer import answer
-from holdfast.cli.settings import at_least, no_settings
+from holdfast.cli.settings import at_least, no_settings, overrides
 from holdfast.errors import ConfigError, nearest
 
 MODES = ("serial", "threads", "process")
+KWARGS = "world.kwargs."
+"""Begins the only settings that are taken here: what the environment is made with."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -45,12 +47,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    no_settings(rest)
+    settings = overrides(rest)
+    if args.env == "diag" or not all(key.startswith(KWARGS) for key, _ in settings):
+        no_settings(rest)
     if args.env == "diag":
         return _diag(args)
     if args.folder:
         raise ConfigError(f"'{args.folder}' is not understood here. Leave it out, or see --help.")
     modes = _checked(args)
+    from holdfast.config import resolve
     from holdfast.store.files import storage_errors, write_atomic
     from holdfast.worlds import OURS, check_name
 
@@ -59,7 +64,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             f"{args.env} is a world of Holdfast's own, which has no modes. Type: holdfast doctor {args.env}"
         )
     check_name(args.env)
-    records = _trials(args, modes)
+    records = _trials(args, modes, resolve(args.env, settings).world.options.kwargs)
     text = report(args.env, records)
     if args.json == "-":
         for record in records:
@@ -91,7 +96,9 @@ def _checked(args: argparse.Namespace) -> list[str]:
     return modes
 
 
-def _trials(args: argparse.Namespace, modes: Sequence[str]) -> list[dict[str, Any]]:
+def _trials(
+    args: argparse.Namespace, modes: Sequence[str], kwargs: dict[str, Any]
+) -> list[dict[str, Any]]:
     import shutil
     import sys
 
@@ -112,6 +119,7 @@ def _trials(args: argparse.Namespace, modes: Sequence[str]) -> list[dict[str, An
                 timeout_s=args.timeout,
                 endless=args.endless,
                 folder=str(folder),
+                kwargs=kwargs,
             )
             record = run_trial(trial)
             if record["ok"]:

@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ class Trial:
     """Episodes need not end."""
     folder: str
     """Directory for diagnostics."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keywords that the environment is made with."""
 
 
 def run_trial(trial: Trial) -> dict[str, Any]:
@@ -195,6 +197,7 @@ def _live(trial: Trial, folder: Path, say: Any) -> None:
     options = ForeignOptions(
         games=trial.games,
         mode=trial.mode,  # type: ignore[arg-type]
+        kwargs=trial.kwargs,
         max_restarts=0,
         construct_s=min(usual.construct_s, trial.timeout_s),
         reset_s=min(usual.reset_s, trial.timeout_s),
