@@ -271,7 +271,7 @@ while True:
 
 
 def test_sixty_four_workers_are_constructed_without_a_time_out(bombs: Path) -> None:
-    for _ in range(8):
+    for _ in range(20):
         options = ForeignOptions(games=64, workers=64, mode="process")
         world = ForeignWorld(NAME, options)
         try:
