@@ -13,6 +13,7 @@ from view_recorded import decision, line, probe, write_lines, write_run
 from holdfast.view import plots
 from holdfast.view.files import RunFiles
 from holdfast.view.plots import make_plots, smooth, time_parts
+from holdfast.view.style import WIDE
 
 Only = Callable[..., None]
 
@@ -107,3 +108,12 @@ def test_smoothing_keeps_a_constant_and_skips_what_is_missing() -> None:
     values[10] = np.nan
     assert np.allclose(smooth(values), 3.0)
     assert np.array_equal(smooth(np.array([1.0, 2.0])), [1.0, 2.0])
+
+
+def test_a_lone_schedule_is_drawn_as_wide_as_the_report_shows_it(tmp_path: Path) -> None:
+    run = tmp_path / "lone"
+    run.mkdir()
+    rows = [{"update": k, "env_steps": 100 * k, "train/lr": 1e-3 / k} for k in (1, 2, 3)]
+    write_lines(run / "metrics.jsonl", rows)
+    figure = plots.schedules(RunFiles(run))
+    assert figure is not None and figure.get_figwidth() == WIDE

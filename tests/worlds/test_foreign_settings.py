@@ -17,6 +17,7 @@ from holdfast.errors import ConfigError, EnvironmentFault
 from holdfast.probes.films import film_foreign
 from holdfast.probes.headlines import ANY, headline, with_own
 from holdfast.probes.runner import ProbeSpec
+from holdfast.probes.stats import bootstrap_mean
 from holdfast.refuse import refuse_names
 from holdfast.run import RunDirectory
 from holdfast.store.journal import read_lines
@@ -87,7 +88,10 @@ def test_numbers_that_an_environment_tells_reach_episodes_signals_and_evaluation
     recent = [e["facts/is_success"] for e in episodes][-100:]
     assert signals["facts/is_success"] == pytest.approx(sum(recent) / len(recent))
     probe = list(read_lines(run / "evals.jsonl"))[-1]
-    assert {"is_success", "place"} <= set(probe["metrics"]) and "is_success" in probe["intervals"]
+    assert {"is_success", "place"} <= set(probe["metrics"])
+    low, high = probe["intervals"]["is_success"]
+    assert high - low > 0.3, "three episodes say little about a share, whatever they came to"
+    assert probe["intervals"]["place"] == list(bootstrap_mean(probe["detail"]["samples"]["place"]))
 
 
 def test_facts_of_a_gymnasium_id_are_told_as_those_of_any_environment(tmp_path: Path) -> None:

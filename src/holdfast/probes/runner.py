@@ -120,7 +120,8 @@ def run_probe(
         told = facts_of(options.facts, episodes)
         metrics.update({name: float(np.mean(values)) for name, values in told.items()})
         samples.update(told)
-        shares = tuple(name for name, values in told.items() if {*values} <= {0.0, 1.0})
+        truths = getattr(world, "truths", ())
+        shares = tuple(name for name in told if name in truths and {*told[name]} <= {0.0, 1.0})
     if module:
         measures = module.measure(episodes, options, spec.seeds)
         metrics.update(measures.metrics)

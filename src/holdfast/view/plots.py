@@ -23,7 +23,6 @@ from holdfast.view.files import RunFiles
 from holdfast.view.style import (
     BLUE,
     GREEN,
-    HALF,
     INK,
     ORANGE,
     PURPLE,
@@ -276,7 +275,7 @@ def schedules(run: RunFiles) -> Figure | None:
         return None
     columns = min(3, len(rows))
     height = -(-len(rows) // columns)
-    figure, grid = canvas(WIDE if columns > 1 else HALF, 2.6 * height, height, columns)
+    figure, grid = canvas(WIDE, 2.6 * height, height, columns)
     for axes, (name, values, unit) in zip(grid, rows, strict=False):
         axes.step(run.column("env_steps"), values, where="pre", color=BLUE)
         axes.set_title(name[0].upper() + name[1:])

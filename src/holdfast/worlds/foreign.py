@@ -102,6 +102,8 @@ class ForeignWorld(World):
         self._seeds = self.game_seeds(seed)
         self._starts = StartQueues(self.games)
         self._in_turn = -(-self.games // len(self._backend.post.phase))
+        self.truths: set[str] = set()
+        """Facts that the environment told as true or false: their mean is a share."""
         self.steps_made = 0
         """Steps of the whole world so far; a watcher reads it."""
 
@@ -276,6 +278,9 @@ class ForeignWorld(World):
             final_obs[slots], final[slots] = board.final[slots], True
             terminated = bool(board.terminations[slots].any())
             told = zip(self.options.facts, board.facts[g].tolist(), strict=True)
+            self.truths |= {
+                n for n, t in zip(self.options.facts, board.truths[g], strict=True) if t
+            }
             episodes.append(
                 Episode(
                     game=g,

@@ -119,6 +119,7 @@ class Layout:
             ("cut", (games,), "|b1"),
             ("wanted", (games,), "|b1"),
             ("facts", (games, self.facts), "<f8"),
+            ("truths", (games, self.facts), "|b1"),
         ]
 
 
@@ -159,6 +160,8 @@ class Board:
     """`[games]` which games a reset command means."""
     facts: F64
     """`[games, facts]` what the environment told of the episode that ended in this step."""
+    truths: Bools
+    """`[games, facts]` where that was true or false, and no number."""
 
     @classmethod
     def at(cls, buffer: Any, layout: Layout, offset: int = 0) -> Board:

@@ -40,8 +40,8 @@ class Game(Protocol):
         """Return observations, rewards, terminations, truncations a slot, and whether it is over."""
         ...
 
-    def told(self, name: str) -> float:
-        """Return the number `name` of the last `info` of the episode; NaN where there is none."""
+    def told(self, name: str) -> tuple[float, bool]:
+        """Return the number `name` of the last `info` of the episode, NaN where there is none, and whether it is a truth."""
         ...
 
     def close(self) -> None:
@@ -111,6 +111,11 @@ def plain_number(value: Any) -> float:
     return float(value) if plain and math.isfinite(value) else math.nan
 
 
+def is_truth(value: Any) -> bool:
+    """Return whether a value of an `info` is true or false, of Python or NumPy."""
+    return isinstance(value, bool | np.bool_) or getattr(value, "dtype", None) == np.bool_
+
+
 def plain_observations(space: gym.Space[Any]) -> tuple[gym.Space[Any], Turn]:
     """Return the space of what a learner sees, and what makes it of an observation of `space`."""
     if isinstance(space, gym.spaces.Box) and space.shape != ():
@@ -158,8 +163,9 @@ class GymnasiumGame:
         obs, reward, over, cut, self._info = self.env.step(self._action(actions[0]))
         return [self._seen(obs)], [float(reward)], [bool(over)], [bool(cut)], bool(over or cut)
 
-    def told(self, name: str) -> float:
-        return plain_number(self._info.get(name))
+    def told(self, name: str) -> tuple[float, bool]:
+        value = self._info.get(name)
+        return plain_number(value), is_truth(value)
 
     def close(self) -> None:
         self.env.close()
@@ -210,11 +216,11 @@ class ParallelGame:
             not self.env.agents,
         )
 
-    def told(self, name: str) -> float:
+    def told(self, name: str) -> tuple[float, bool]:
         """Return the mean over the agents that tell it, each in its last `info`."""
-        found = [plain_number(info.get(name)) for info in self._infos.values()]
-        found = [value for value in found if not math.isnan(value)]
-        return sum(found) / len(found) if found else math.nan
+        given = [info.get(name) for info in self._infos.values()]
+        found = [value for value in map(plain_number, given) if not math.isnan(value)]
+        return sum(found) / len(found) if found else math.nan, any(map(is_truth, given))
 
     def _rows(self, obs: Mapping[Any, Any], present: Collection[Any]) -> list[Any]:
         """Return the observations of the agents that are in, and None for the others."""

@@ -153,7 +153,7 @@ class Player:
                 board.lengths[game] = length
                 board.final[low : low + size] = new[low : low + size]
                 for k, name in enumerate(self.facts):
-                    board.facts[game, k] = games[place].told(name)
+                    board.facts[game, k], board.truths[game, k] = games[place].told(name)
                 self._check_finite(board.final, game, "step")
                 board.ended[game] = True
                 self._begin(game)
