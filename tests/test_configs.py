@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import differences, resolve
-from holdfast.loop import make_plan
+from holdfast.plan import make_plan
 from holdfast.probes.runner import draw_lot
 from holdfast.probes.sectors import in_range
 from holdfast.run import load_stages

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.config import resolve, with_changes
 from holdfast.errors import ConfigError
-from holdfast.loop import make_plan
+from holdfast.plan import make_plan
 from holdfast.preflight import plan_rows
 from holdfast.refuse import refuse_other_networks
 from holdfast.rng import Streams

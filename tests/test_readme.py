@@ -72,7 +72,7 @@ def test_the_python_example_only_uses_public_names() -> None:
 
 def test_the_phases_of_the_operations_page_are_a_plan(tmp_path: Path) -> None:
     from holdfast.config import resolve
-    from holdfast.loop import make_plan
+    from holdfast.plan import make_plan
 
     page = (Path(__file__).parents[1] / "docs" / "operations.md").read_text()
     block = re.search(r"```toml\n(.*?)```", page, re.S)

@@ -17,7 +17,6 @@ A key without a section is looked up in run, world, learner, probe, in this orde
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -36,6 +35,7 @@ from holdfast.presets import preset
 from holdfast.selfplay.options import SelfPlayConfig
 from holdfast.store.heartbeat import HeartbeatConfig
 from holdfast.tables import build, convert, flatten, text, unknown_key
+from holdfast.toml_text import toml_text, typed
 from holdfast.worlds import check_name, options_type
 
 SECTIONS = (
@@ -369,22 +369,6 @@ def place(tables: dict[str, Any], key: str, value: Any, options: type) -> None:
     table[last] = value
 
 
-def typed(value: Any) -> Any:
-    """Return a typed text as TOML reads it (`false`, `3`, `[1, 2]`), or as the text that it is."""
-    if not isinstance(value, str):
-        return value
-    try:
-        found = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return value
-    return found if isinstance(found, bool | int | float | str | list | dict) else value
-
-
-def untyped(value: Any) -> str:
-    """Return what to type so that `typed` gives the value."""
-    return value if isinstance(value, str) and typed(value) == value else _toml(value)
-
-
 def names(kind: Any) -> list[str]:
     """Return the field names of a dataclass."""
     return [f.name for f in fields(kind)] if is_dataclass(kind) else []
@@ -407,26 +391,9 @@ def to_toml(config: Config) -> str:
     tables: dict[str, list[str]] = {}
     for key, value in leaves(config).items():
         section, _, name = key.rpartition(".")
-        tables.setdefault(section, []).append(f"{name} = {_toml(value)}")
+        tables.setdefault(section, []).append(f"{name} = {toml_text(value)}")
     heads = {name: "[[phase]]" if name.startswith("phase.") else f"[{name}]" for name in tables}
     return "\n".join(f"{heads[name]}\n" + "\n".join(rows) + "\n" for name, rows in tables.items())
-
-
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_toml_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
-    return repr(value) if value is not None else '"none"'
 
 
 def differences(old: Config, new: Config) -> list[str]:

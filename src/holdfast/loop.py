@@ -414,20 +414,6 @@ class Loop:
         self.ask(lambda guard: guard.replan(self.signals))
 
 
-def make_plan(config: Config, slots: int | Callable[[Any], int]) -> Plan:
-    """Return the phases of a run; `env_steps` is turned into updates.
-
-    `slots` are those that learn: as many in every phase, or as a function says of the options of one.
-    """
-    slots_of = slots if callable(slots) else lambda options: slots
-    settings = (config.world.options, config.learner)
-    updates, steps = config.run.updates, config.run.env_steps
-    if steps > 0:
-        # No run of so many steps has more updates than steps.
-        updates = Plan(config.phases, config.plan, steps, *settings).updates_for(steps, slots_of)
-    return Plan(config.phases, config.plan, updates, *settings)
-
-
 def begin_world(world: World, seed: int, phase: Phase) -> None:
     """Begin the first episodes of a phase; their seeds follow from the run's seed."""
     world.reset(seed=[derive_seed(seed, "world", phase.index, g) for g in range(world.games)])

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
 from holdfast.errors import ConfigError
 from holdfast.learn.options import LearnerConfig
 from holdfast.tables import overlay
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
 
 SHAPE = (
     *("kind", "hidden", "activation", "shared", "normalise_obs", "normalise_rewards", "threads"),
@@ -151,3 +154,17 @@ def _learner(base: LearnerConfig, changes: Mapping[str, Any], where: str) -> Lea
             "Set it in [learner]."
         )
     return overlay(base, changes, where)
+
+
+def make_plan(config: Config, slots: int | Callable[[Any], int]) -> Plan:
+    """Return the phases of a run; `env_steps` is turned into updates.
+
+    `slots` are those that learn: as many in every phase, or as a function says of the options of one.
+    """
+    slots_of = slots if callable(slots) else lambda options: slots
+    settings = (config.world.options, config.learner)
+    updates, steps = config.run.updates, config.run.env_steps
+    if steps > 0:
+        # No run of so many steps has more updates than steps.
+        updates = Plan(config.phases, config.plan, steps, *settings).updates_for(steps, slots_of)
+    return Plan(config.phases, config.plan, updates, *settings)

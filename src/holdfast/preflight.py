@@ -18,9 +18,10 @@ import numpy as np
 
 from holdfast.config import Config
 from holdfast.errors import GuardStop
-from holdfast.loop import Loop, make_plan
+from holdfast.loop import Loop
 from holdfast.overlap import rollout_state, settled
 from holdfast.pace import describe
+from holdfast.plan import make_plan
 from holdfast.run import RunDirectory, build
 from holdfast.slots import LearningSlots
 from holdfast.tables import text

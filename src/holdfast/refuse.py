@@ -19,7 +19,7 @@ from holdfast.known import Known, check_names
 from holdfast.learn.learner import Learner
 from holdfast.learn.options import IDLE, LearnerConfig, check_capacity, check_idle, check_samples
 from holdfast.learn.spec import spec_from
-from holdfast.loop import make_plan
+from holdfast.plan import make_plan
 from holdfast.probes.headlines import headline
 from holdfast.probes.rank import parse_rule
 from holdfast.probes.runner import check_measured, check_probe, played_options

@@ -44,10 +44,10 @@ from holdfast.errors import AssetError, ConfigError, StorageError, UnsafeFileErr
 from holdfast.guards import make_guards
 from holdfast.guards.hint_rules import ENDLESS
 from holdfast.guards.stages import UNTYPED, TailStage, parse_stages, wrong_type
-from holdfast.loop import Loop, begin_world, make_plan
+from holdfast.loop import Loop, begin_world
 from holdfast.overlap import settled
 from holdfast.pace import Say, Show
-from holdfast.plan import Plan
+from holdfast.plan import Plan, make_plan
 from holdfast.probes.runner import ProbeSpec, draw_seeds
 from holdfast.records import Start
 from holdfast.rng import Streams

@@ -27,8 +27,9 @@ from holdfast.ladder import EVENT, Rung, climb_down, out_of_memory, refitted, sa
 from holdfast.learn.learner import Learner
 from holdfast.learn.spec import check_same
 from holdfast.lookout import Lookout
-from holdfast.loop import Loop, make_plan
+from holdfast.loop import Loop
 from holdfast.pace import Pace, Say, Show
+from holdfast.plan import make_plan
 from holdfast.signals import Listener
 from holdfast.store.checkpoint import LATEST, Checkpoint, Checkpoints
 from holdfast.store.files import write_atomic

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.settings import overrides
 from holdfast.config import resolve
-from holdfast.loop import make_plan
+from holdfast.plan import make_plan
 
 ROOT = Path(__file__).parent.parent.parent
 

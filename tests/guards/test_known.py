@@ -19,7 +19,7 @@ from holdfast.guards.health import PlateauConfig
 from holdfast.guards.progress import ProgressConfig, ProgressGuard
 from holdfast.guards.tails import TailLedger, TailsConfig
 from holdfast.known import Known, check_names
-from holdfast.loop import make_plan
+from holdfast.plan import make_plan
 from holdfast.refuse import refuse_names, refuse_unfit
 from holdfast.run import warn_of_gate
 

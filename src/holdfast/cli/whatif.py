@@ -153,7 +153,7 @@ def guards_of(config: Config, stages: Sequence[TailStage]) -> list[Guard]:
 
 def own_values(config: Config) -> dict[int, dict[str, float]]:
     """Return, by phase, the signals of the world's values when it is new: its options."""
-    from holdfast.loop import make_plan
+    from holdfast.plan import make_plan
     from holdfast.worlds import world_type
 
     names = world_type(config.world.name).value_names

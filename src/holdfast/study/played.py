@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.loop import make_plan
+from holdfast.plan import make_plan
 from holdfast.probes import shoal
 from holdfast.probes.mining import Found, began_in
 from holdfast.run import probe_spec

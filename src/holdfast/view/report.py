@@ -19,6 +19,7 @@ from holdfast.commands import to_type
 from holdfast.errors import HoldfastError
 from holdfast.probes.headlines import words
 from holdfast.store.files import read_json, write_atomic
+from holdfast.toml_text import untyped
 from holdfast.view.files import Line, RunFiles
 from holdfast.view.numbers import brackets, clock, figure, number, short
 from holdfast.view.page import (
@@ -105,8 +106,6 @@ def _typed(key: str, value: Any) -> list[str]:
     if isinstance(value, dict):
         return [word for name, inner in value.items() for word in _typed(f"{key}.{name}", inner)]
     if key.startswith(FREE):
-        from holdfast.config import untyped
-
         return [_flag(key), untyped(value)]
     return [_flag(key), ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
 
