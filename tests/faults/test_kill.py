@@ -58,15 +58,17 @@ def parameters(runs: Path, name: str) -> str:
     return parameters_sha256(RunDirectory(runs / name).checkpoints().find(None).load())
 
 
-def wait_for_training(process: subprocess.Popen[str], run: Path, before: float) -> None:
-    """Return when the process has made an update (its heartbeat is new and counts on) or has ended."""
+def wait_for_training(
+    process: subprocess.Popen[str], run: Path, before: float, updates: int = 1
+) -> None:
+    """Return when the process has made updates (its heartbeat is new and counts on) or has ended."""
     beat, first = run / "heartbeat.json", None
     while process.poll() is None:
         if beat.is_file() and beat.stat().st_mtime > before:
             with contextlib.suppress(ValueError, FileNotFoundError):
                 update = json.loads(beat.read_text()).get("update", 0)
                 first = update if first is None else first
-                if update > first:
+                if update >= first + updates:
                     return
         time.sleep(0.002)
 
@@ -91,8 +93,9 @@ def test_twenty_sigkills_leave_the_same_parameters_journal_and_records(
         if kills == 7:
             time.sleep(dice.uniform(0, 0.5))  # sometimes before training begins at all
         else:
-            wait_for_training(process, run, before)
-            time.sleep(dice.uniform(0, 0.12))
+            # Updates, not time, so that a slow machine comes to a checkpoint too.
+            wait_for_training(process, run, before, dice.randint(1, 5))
+            time.sleep(dice.uniform(0, 0.05))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         kills += 1
@@ -104,6 +107,8 @@ def test_twenty_sigkills_leave_the_same_parameters_journal_and_records(
     assert kills >= 20, f"the run was over after {kills} kills: make it longer"
     code, said = finish(holdfast("resume", "r", "--runs-dir", str(tmp_path)))
     assert code == 0, said
+    begun = [line["update"] for line in read_lines(run / "sessions.jsonl") if "resumed" in line]
+    assert len(set(begun)) > 5, "it went on from several checkpoints"
     assert parameters(tmp_path, "r") == parameters(reference, "r")
     assert events(run) == events(reference / "r")
     for name in ("metrics.jsonl", "episodes.jsonl", "evals.jsonl"):
