@@ -1,6 +1,6 @@
 """The stability table of docs/pursuit.md: does self-play hold, seed by seed, and what can it still be exploited by?
 
-    holdfast study configs/pursuit/best.toml --seeds 1-8 --name best    # trains; half an hour on two cores
+    holdfast study configs/pursuit/best.toml --seeds 1-8 --name best    # trains; an hour and a half on two cores
     python bench/pursuit_stability.py runs/best                         # exploits every finished run, prints the table
     python bench/pursuit_stability.py runs/best --out docs/pursuit.md   # puts it between its markers
 
