@@ -18,7 +18,7 @@ class Made:
         self.total = total
         self.progress = SimpleNamespace(update=0, env_steps=0)
         self.config = SimpleNamespace(probe=SimpleNamespace(every=every))
-        self.team = SimpleNamespace(learners={"": SimpleNamespace(threads=2)})
+        self.team = SimpleNamespace(learners={"": SimpleNamespace(device="cpu", threads=2)})
         self.said: list[str] = []
         self.shown: list[dict[str, Any]] = []
         self.pace = Pace(self, self.shown.append, self.said.append)  # type: ignore[arg-type]

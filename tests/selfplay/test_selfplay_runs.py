@@ -330,8 +330,7 @@ def test_a_best_response_plays_the_game_as_it_is(tmp_path: Path) -> None:
     assert full.max_init_distance == pytest.approx(0.8 * math.hypot(10.0, 10.0))
     assert full.n_obstacles == 3
     own = response_config(config, run, 4, "pursuer", options, Effort(), "pursuer-u4")
-    guards = vars(own.guards)
-    assert {name for name in guards if guards[name].enabled} == {"nonfinite", "hints"}
+    assert own.guards.on() == ["nonfinite", "hints"]
     assert own.guards.protocol.phase_steps == 230
     assert own.selfplay.history == own.selfplay.tremble == 0
     assert config.novelty.weight > 0 and own.novelty.weight == own.novelty.last_weight == 0

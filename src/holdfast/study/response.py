@@ -146,6 +146,7 @@ def response_config(
     tables["probe"].update(every=0, episodes=1, clips=False)
     tables["learner"]["lr_schedule"] = "linear"
     tables["plan"] = {}
+    tables["guards"].pop("own", None)
     for name, guard in tables["guards"].items():
         if name not in ON:
             guard["enabled"] = False

@@ -107,7 +107,7 @@ def test_inner_walls_are_drawn_where_the_lidar_sees_them():
         film = Film(
             record(world, Scripted("greedy", "pursuer"), Scripted("flee", "evader"), seed=0)
         )
-        picture = next(film.pictures(size=720))
+        picture = next(film.pictures(size=400))
         dark.append((picture.max(axis=2) < 150).sum(axis=0))
     columns = np.flatnonzero(dark[1] - dark[0] > 150)
     assert 2 <= len(columns) <= 8
