@@ -11,7 +11,18 @@ import holdfast
 
 ROOT = Path(holdfast.__file__).parent
 LAYERS = [
-    ("errors", "rng", "records", "state", "jit", "parallel", "signals", "tables", "commands"),
+    (
+        "errors",
+        "rng",
+        "records",
+        "state",
+        "jit",
+        "parallel",
+        "signals",
+        "tables",
+        "toml_text",
+        "commands",
+    ),
     ("store", "worlds", "learn", "probes"),
     ("guards", "selfplay"),
     (
