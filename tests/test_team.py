@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,27 +11,15 @@ from holdfast.apply import apply
 from holdfast.config import resolve
 from holdfast.records import Cause, Decision
 from holdfast.run import RunDirectory, build
+from test_phases import SMALL
 
-SMALL: dict[str, Any] = {
-    "games": 4,
-    "max_steps": 20,
-    "learner.steps": 8,
-    "hidden": "8",
-    "minibatch": 32,
-    "epochs": 1,
-    "threads": 1,
-    "probe.every": 0,
-    "tensorboard": False,
-    "novelty.weight": 0.1,
-    "novelty.hidden": "8",
-    "run": "r",
-}
+NOVEL = {**SMALL, "novelty.weight": 0.1, "novelty.hidden": "8", "run": "r"}
 
 
 @pytest.mark.parametrize("roles", ["", "evader"])
 def test_an_update_that_is_undone_is_undone_for_the_novelty_too(roles: str, tmp_path: Path) -> None:
     sides = {"selfplay.enabled": True, "selfplay.novelty_roles": roles}
-    config = resolve("pursuit", list({**SMALL, **sides}.items()))
+    config = resolve("pursuit", list({**NOVEL, **sides}.items()))
     loop = build(config, RunDirectory.create(tmp_path, config), lambda line: None, print)
     loop.recorder.load_state_dict(dict.fromkeys(loop.recorder.lines, 0))
     loop.begin()

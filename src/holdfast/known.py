@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from holdfast.errors import ConfigError, nearest
 from holdfast.guards import GuardsConfig
@@ -115,7 +115,7 @@ def _check_signal(
         p10 = ["first_death_p10"] if "first_death_step" in known.facts else []
         _one_of(key, rest, FACT, [*known.facts, *p10])
     if first == "guard":
-        names = [f.name for f in fields(guards) if f.name != "own"]
+        names = guards.ours()
         before = names[: names.index(reader)]
         guard = rest.partition("/")[0]
         _one_of(key, guard, "guard that decides before", before)

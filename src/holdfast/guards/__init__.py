@@ -18,7 +18,7 @@ from holdfast.guards.guard import Guard
 from holdfast.guards.health import NonFiniteConfig, NonFiniteGuard, PlateauConfig, PlateauGuard
 from holdfast.guards.hints import HintsConfig, HintsGuard
 from holdfast.guards.masking import MaskingConfig, MaskingGuard
-from holdfast.guards.own import own_guards
+from holdfast.guards.own import own_guards, switched_on
 from holdfast.guards.progress import ProgressConfig, ProgressGuard
 from holdfast.guards.protocol import Protocol, ProtocolConfig
 from holdfast.guards.schedules import BoostConfig, BoostSchedule, DensityConfig, DensitySchedule
@@ -68,9 +68,12 @@ class GuardsConfig:
 
     def on(self) -> list[str]:
         """Return the names of the guards that are enabled, in the order in which they decide."""
-        ours = [f.name for f in fields(self) if f.name != "own"]
-        enabled = [name for name in ours if getattr(self, name).enabled]
-        return [*enabled, *(guard.name for guard in own_guards(self.own, ours))]
+        enabled = [name for name in self.ours() if getattr(self, name).enabled]
+        return [*enabled, *switched_on(self.own)]
+
+    def ours(self) -> list[str]:
+        """Return the names of the guards that ship with Holdfast, in the order in which they decide."""
+        return [f.name for f in fields(self) if f.name != "own"]
 
 
 def fitted(config: GuardsConfig, options: Any) -> GuardsConfig:
@@ -128,5 +131,5 @@ def make_guards(
         (config.adaptive.enabled, AdaptiveGuard(config.adaptive)),
         (config.hints.enabled, HintsGuard(config.hints)),
     ]
-    ours = [f.name for f in fields(config) if f.name != "own"]
-    return [*(guard for enabled, guard in made if enabled), *own_guards(config.own, ours)]
+    enabled = [guard for on, guard in made if on]
+    return [*enabled, *own_guards(config.own, config.ours())]

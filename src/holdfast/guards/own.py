@@ -30,8 +30,13 @@ LIGHTS = ("green", "yellow", "red")
 
 def own_guards(tables: Mapping[str, Any], taken: Collection[str]) -> list[Guard]:
     """Return the guards of `[guards.own]` that are not switched off; `taken` are the names of ours."""
+    return [OwnGuard(name, make_own(name, tables[name], taken)) for name in switched_on(tables)]
+
+
+def switched_on(tables: Mapping[str, Any]) -> list[str]:
+    """Return the names of the guards that are not switched off."""
     return [
-        OwnGuard(name, make_own(name, table, taken))
+        name
         for name, table in tables.items()
         if not isinstance(table, Mapping) or table.get("enabled", True)
     ]

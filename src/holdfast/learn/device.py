@@ -35,7 +35,7 @@ def named(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, AttributeError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, AttributeError) as error:
         raise ConfigError(
             f"learner.device = {name!r} is not here: {_first_line(error)} Here are: {', '.join(_here())}. "
             "Leave it out, or type: --learner.device cpu"

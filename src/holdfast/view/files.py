@@ -16,6 +16,7 @@ import numpy as np
 from holdfast.probes.headlines import Headline, by_role, headline, headline_in, with_own
 from holdfast.probes.rank import Rule, parse_rule
 from holdfast.records import F64
+from holdfast.store.metrics import parsed
 from holdfast.store.pieces import raw_lines
 from holdfast.view.numbers import number
 
@@ -176,13 +177,7 @@ def read_object(path: Path) -> Line:
 def _lines(path: Path) -> Iterator[Line]:
     """Yield the objects of a file and of its older pieces."""
     try:
-        for row in raw_lines(path):
-            try:
-                found = json.loads(row)
-            except ValueError:
-                continue
-            if isinstance(found, dict):
-                yield found
+        yield from parsed(raw_lines(path))
     except (OSError, EOFError, zlib.error):  # what can be read counts
         return
 
