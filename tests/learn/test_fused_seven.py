@@ -86,7 +86,7 @@ def multiply(mirror: bool, a: Any, b: Any, bias: Any, c: Any, mode: int) -> Any:
     packed = aligned(depth * columns)
     packed[:] = np.concatenate([b[:, j : j + 16].ravel() for j in range(0, columns, 16)])
     sums, row = aligned(depth * columns), depth // 2 + 16
-    spare, kept = aligned(2 * rows * row), aligned(3 * 16 * rows)
+    spare, kept = aligned(2 * rows * row), aligned(3 * rows * columns // 4)
     wide = aligned(columns)
     wide[:] = bias
     _multiply(

@@ -271,7 +271,7 @@ class Layout:
         scratch = self._take_work(columns * block)
         staged = self._take_work(spec.noise_size * block)
         sums = self._take_work(self._sums_size())
-        kept = self._take_work(3 * 16 * (block // 2))
+        kept = self._take_work(3 * (block // 2) * max(spec.hidden, default=0) // 2)
         self._work += 256  # the last tile's rows may pass the end of a block
         log_std = self._packed
         self._packed += 8 * self.head_columns

@@ -143,7 +143,7 @@ def _tiles(sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
 
 
 @kernel(inline=True)
-def _turned_strip(rows, count, z, z_row, x, x_row, samples, g, g_row, mode):
+def turned_strip(rows, count, z, z_row, x, x_row, samples, g, g_row, mode):
     """Finish `count` tiles of `rows` rows, one below the other, of a gradient."""
     last = samples - 1
     e = x + x_row * last
@@ -161,11 +161,11 @@ def _turned_strip(rows, count, z, z_row, x, x_row, samples, g, g_row, mode):
 
 
 @kernel
-def turned_tiles(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
+def _turned_tiles(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
     """Finish 16 columns of a gradient at `g`: tiles of six rows, then tiles of four."""
-    _turned_strip(6, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
+    turned_strip(6, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
     z, g = z + 24 * sixes, g + 6 * sixes * g_row
-    _turned_strip(4, fours, z, z_row, x, x_row, samples, g, g_row, mode)
+    turned_strip(4, fours, z, z_row, x, x_row, samples, g, g_row, mode)
 
 
 @kernel
@@ -298,7 +298,7 @@ def gradient(z, z_row, outputs, x, x_row, columns, samples, g, g_row, mode):
     wide = columns // WIDE * WIDE
     sixes, fours = _cut(outputs)
     for j in range(0, 4 * wide, 64):
-        turned_tiles(sixes, fours, z, z_row, x + j, x_row, samples, g + j, g_row, mode)
+        _turned_tiles(sixes, fours, z, z_row, x + j, x_row, samples, g + j, g_row, mode)
     if wide < columns:
         for o in range(0, outputs, ROWS):
             _turned8(z + 4 * o, z_row, x + 4 * wide, x_row, samples, g + o * g_row + 4 * wide, g_row,
