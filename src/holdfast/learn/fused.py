@@ -121,10 +121,12 @@ class FusedNet:
                 self._work,
             )
             crew = self._crew = Crew(self.threads - 1, buffers)
-        part = n
+        parts = -(-n // self.layout.block)
         if self.threads > 1 and n * self._flops >= SPREAD_FLOPS:
-            part = -(-n // (2 * self.threads * ROWS)) * ROWS
-        crew.act(mode, min(part, self.layout.block), _rows(obs), noise, flat, log_probs, values)
+            # As many for every thread, and two at least.
+            parts = max(2, -(-parts // self.threads)) * self.threads
+        part = -(-n // (parts * ROWS)) * ROWS
+        crew.act(mode, part, _rows(obs), noise, flat, log_probs, values)
 
     def values(self, obs: F32) -> F32:
         """Return the values `[n]` of `obs [n, D]`."""
