@@ -16,8 +16,9 @@ import av
 import pytest
 from PIL import Image
 
+from holdfast.errors import StorageError
 from holdfast.run import RunDirectory
-from holdfast.view.watch import Wish, set_scene
+from holdfast.view.watch import POLL_S, Wish, follow, set_scene
 
 ENV = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
 
@@ -100,6 +101,26 @@ def test_a_checkpoint_that_training_removes_meanwhile_is_still_shown(
     scene = set_scene(directory, directory.config(), directory.checkpoints().find(None), Wish())
     shutil.rmtree(scene.checkpoint.path)
     assert len(scene.takes()) == 1
+
+
+@pytest.mark.parametrize("states", [["running"] * 4 + ["finished"], ["finished"]])
+def test_a_broken_newest_checkpoint_is_waited_out_or_said(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: list[str]
+) -> None:
+    shutil.copytree(runs / "r", tmp_path / "r")
+    directory = RunDirectory(tmp_path / "r")
+    (directory.checkpoints().all()[-1].path / "tensors.safetensors").write_bytes(b"torn")
+    states, paused, said = states.copy(), [], []
+    monkeypatch.setattr(RunDirectory, "state", lambda self: states.pop(0))
+    monkeypatch.setattr("holdfast.view.watch.time.sleep", paused.append)
+    film = follow(directory, directory.config(), Wish(), pytest.fail, said.append, once=False)
+    if states == ["finished"]:
+        with pytest.raises(StorageError, match="is broken"):
+            list(film)
+        return
+    assert list(film) == []
+    assert paused == [POLL_S] * 4
+    assert len(said) == 1 and "is broken" in said[0]
 
 
 def test_a_running_run_is_followed_from_checkpoint_to_checkpoint(tmp_path: Path) -> None:

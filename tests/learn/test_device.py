@@ -16,7 +16,7 @@ import torch
 import holdfast
 from holdfast.config import resolve, with_changes
 from holdfast.errors import ConfigError
-from holdfast.learn.device import CPU, choose, put, take
+from holdfast.learn.device import CPU, choose, named, put, take
 from holdfast.learn.options import LearnerConfig
 from holdfast.learn.pixels import BLOCK, View
 from holdfast.learn.spec import NetSpec
@@ -85,6 +85,7 @@ def test_stacks_are_laid_out_on_a_device_as_the_kernel_does_it(net: str, stack: 
     [
         ({"learner__device": "cuda:97"}, "cuda:97.* is not here.*Here are: cpu"),
         ({"learner__device": "abacus"}, "abacus.* is not here.*--learner.device cpu"),
+        ({"learner__device": "meta"}, "meta.* is not here.*--learner.device cpu"),
         ({"learner__device": "cuda", "learner__kind": "fused"}, "compiled for the processor"),
     ],
 )
@@ -94,6 +95,10 @@ def test_a_device_that_cannot_be_is_refused_before_anything_is_made(
     with pytest.raises(ConfigError, match=words):
         holdfast.train("CartPole-v1", runs_dir=tmp_path, updates=1, **settings)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_processor_has_one_name() -> None:
+    assert named("cpu:0") == named("cpu") == CPU
 
 
 def test_auto_takes_a_gpu_for_pictures_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def named(name: str) -> torch.device:
     """Return the device of this name; raise if it is not here."""
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).cpu()  # "meta" makes tensors, but holds nothing
     except (RuntimeError, AssertionError, AttributeError) as error:
         raise ConfigError(
             f"learner.device = {name!r} is not here: {_first_line(error)} Here are: {', '.join(_here())}. "
@@ -42,7 +42,7 @@ def named(name: str) -> torch.device:
         ) from error
     if device.type == "cuda":
         _repeatable()
-    return device
+    return CPU if device.type == CPU.type else device
 
 
 def put(array: Array, device: torch.device) -> Tensor:

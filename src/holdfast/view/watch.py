@@ -236,7 +236,7 @@ def follow(
     With `once` every checkpoint is played once and the next one is waited for; otherwise new episodes of the same
     checkpoint are played meanwhile.
     """
-    seen, episode, waiting = -1, 0, False
+    seen, failed, tries, episode, waiting = -1, -1, 0, 0, False
     while True:
         over = directory.state() != "running"
         held = directory.checkpoints().all()
@@ -245,9 +245,17 @@ def follow(
             seed = None if wish.seed is None else wish.seed + episode
             try:
                 one = replace(wish, seed=seed, episodes=1)
-                scene = set_scene(directory, config, held[-1], one)
-            except (StorageError, FileNotFoundError):
-                continue  # it was replaced by a newer one meanwhile
+                checkpoint = directory.checkpoints().find(seen)
+                scene = set_scene(directory, config, checkpoint, one)
+            except (StorageError, FileNotFoundError) as error:
+                if over:
+                    raise
+                tries = tries + 1 if seen == failed else 1
+                failed = seen
+                if tries == 2:  # the first time it may have been replaced by a newer one meanwhile
+                    say(f"waiting for the next checkpoint: {error}")
+                time.sleep(POLL_S)
+                continue
             with stages() as stage:
                 yield perform(scene, stage, say)
                 if stage.closed:
