@@ -236,11 +236,12 @@ def follow(
     With `once` every checkpoint is played once and the next one is waited for; otherwise new episodes of the same
     checkpoint are played meanwhile.
     """
-    seen, failed, tries, episode, waiting = -1, -1, 0, 0, False
+    seen, tries, episode, waiting = -1, 0, 0, False
     while True:
         over = directory.state() != "running"
         held = directory.checkpoints().all()
         if held and (held[-1].update > seen or (not once and not over)):
+            tries = 0 if held[-1].update > seen else tries
             seen, waiting = held[-1].update, False
             seed = None if wish.seed is None else wish.seed + episode
             try:
@@ -250,8 +251,7 @@ def follow(
             except (StorageError, FileNotFoundError) as error:
                 if over:
                     raise
-                tries = tries + 1 if seen == failed else 1
-                failed = seen
+                tries += 1
                 if tries == 2:  # the first time it may have been replaced by a newer one meanwhile
                     say(f"waiting for the next checkpoint: {error}")
                 time.sleep(POLL_S)
