@@ -13,7 +13,22 @@ import math
 import numpy as np
 
 from holdfast.jit import kernel
-from holdfast.learn.fused_simd import address, fill, fma, load, peek, poke, sqrt, store, total
+from holdfast.learn.fused_simd import (
+    LANES,
+    VECTOR,
+    address,
+    fill,
+    fill_wide,
+    fma,
+    load,
+    load_wide,
+    peek,
+    poke,
+    sqrt,
+    store,
+    total,
+)
+from holdfast.learn.fused_tiles import PANEL, WIDE
 from holdfast.learn.fused_transpose import transpose
 
 WEIGHT, BIAS, LOG_STD = range(3)
@@ -83,26 +98,26 @@ def adam(lo, hi, theta, m, v, grad, coefficient, step_size, unbias, spare):
     The last few go through `spare` (room for four vectors), so that every place takes the same instructions
     whatever `lo` and `hi` are.
     """
-    w1, w2 = fill(np.float32(1.0 - BETA1)), fill(np.float32(1.0 - BETA2))
-    w3, e = fill(np.float32(BETA2)), fill(np.float32(EPSILON))
-    scale, size, bias = fill(coefficient), fill(step_size), fill(unbias)
-    for i in range(lo, hi, 8):
+    w1, w2 = fill_wide(np.float32(1.0 - BETA1)), fill_wide(np.float32(1.0 - BETA2))
+    w3, e = fill_wide(np.float32(BETA2)), fill_wide(np.float32(EPSILON))
+    scale, size, bias = fill_wide(coefficient), fill_wide(step_size), fill_wide(unbias)
+    for i in range(lo, hi, LANES):
         left = hi - i
         at, at_m, at_v, at_g = theta + 4 * i, m + 4 * i, v + 4 * i, grad + 4 * i
-        if left < 8:
+        if left < LANES:
             copy_row(at, left, spare)
-            copy_row(at_m, left, spare + 32)
-            copy_row(at_v, left, spare + 64)
-            copy_row(at_g, left, spare + 96)
-            at, at_m, at_v, at_g = spare, spare + 32, spare + 64, spare + 96
-        g = load(at_g) * scale
-        mean = load(at_m)
+            copy_row(at_m, left, spare + VECTOR)
+            copy_row(at_v, left, spare + 2 * VECTOR)
+            copy_row(at_g, left, spare + 3 * VECTOR)
+            at, at_m, at_v, at_g = spare, spare + VECTOR, spare + 2 * VECTOR, spare + 3 * VECTOR
+        g = load_wide(at_g) * scale
+        mean = load_wide(at_m)
         mean = fma(g - mean, w1, mean)
-        square = fma(g * g, w2, load(at_v) * w3)
+        square = fma(g * g, w2, load_wide(at_v) * w3)
         store(at_m, mean)
         store(at_v, square)
-        store(at, load(at) - size * mean / fma(sqrt(square), bias, e))
-        if left < 8:
+        store(at, load_wide(at) - size * mean / fma(sqrt(square), bias, e))
+        if left < LANES:
             copy_row(at, left, theta + 4 * i)
             copy_row(at_m, left, m + 4 * i)
             copy_row(at_v, left, v + 4 * i)
@@ -130,12 +145,15 @@ def _pack_backward(row, theta, packed):
         return
     at = theta + 4 * row.theta
     to = packed + row.backward
-    for i in range(0, min(row.size, row.backward_wide), 16):
-        copy_row(at + 4 * i, min(16, row.size - i), to)
-        to += 64 * row.depth
-    if row.size > row.backward_wide:
-        i = row.backward_wide
-        copy_row(at + 4 * i, row.size - i, packed + row.backward_tail)
+    for i in range(0, min(row.size, row.backward_wide), WIDE):
+        copy_row(at + 4 * i, min(WIDE, row.size - i), to)
+        to += PANEL * row.depth
+    at, left = at + 4 * row.backward_wide, row.size - row.backward_wide
+    if row.backward_half >= 0:
+        copy_row(at, min(16, left), packed + row.backward_half)
+        at, left = at + 64, left - 16
+    if left > 0:
+        copy_row(at, left, packed + row.backward_tail)
 
 
 @kernel

@@ -20,7 +20,17 @@ import numpy.typing as npt
 
 from holdfast.learn.fused_adam import BIAS, LOG_STD, WEIGHT
 from holdfast.learn.fused_loss import SEGMENT_COLUMNS, SEGMENTS
-from holdfast.learn.fused_tiles import FEW, LINEAR, RELU, RELU_SLOPE, TANH, TANH_SLOPE, WIDE
+from holdfast.learn.fused_tiles import (
+    FEW,
+    LINEAR,
+    PANEL,
+    RELU,
+    RELU_SLOPE,
+    TANH,
+    TANH_SLOPE,
+    WIDE,
+    panel_of,
+)
 from holdfast.learn.spec import NetSpec
 from holdfast.records import F32
 
@@ -68,6 +78,7 @@ ROW = np.dtype(
             "forward_step",
             "backward",
             "backward_wide",
+            "backward_half",
             "backward_tail",
             "depth",
             "eight",
@@ -76,7 +87,8 @@ ROW = np.dtype(
     ]
 )
 """One contiguous run of `theta`: a row of weights, a bias (or a segment of it), or log_std. `eight`: it begins a block of
-eight rows of eight weights or more that lie side by side in `theta` and in `packed`."""
+eight rows of eight weights or more that lie side by side in `theta` and in `packed`. Of its weights, the first
+`backward_wide` go to wide tiles from `backward` on, 16 to `backward_half` unless that is -1, the last to `backward_tail`."""
 
 PLAN = np.dtype(
     [
@@ -290,6 +302,7 @@ class Layout:
                     -1,
                     0,
                     -1,
+                    -1,
                     0,
                     0,
                     0,
@@ -338,7 +351,7 @@ class Layout:
             hidden
             and not first
             and min(inputs, outputs) >= WIDE_LAYER
-            and inputs % 32 == outputs % 32 == 0
+            and inputs % 64 == outputs % 64 == 0
         ):
             forward_sums = self._packed
             backward_sums = forward_sums + 4 * inputs * outputs
@@ -374,11 +387,15 @@ class Layout:
                 TANH_SLOPE if tanh else RELU_SLOPE,
             )
         )
-        wide, inputs_wide = columns // WIDE * WIDE, source_columns // WIDE * WIDE
+        inputs_wide, inputs_half = source_columns // WIDE * WIDE, source_columns // 16 * 16
+        back_half, back_tail = (
+            backward + 4 * inputs_wide * outputs,
+            backward + 4 * inputs_half * outputs,
+        )
         for k, (name, row, padded) in enumerate(parts):
             eight = padded % 8 == 0 and parts[k + 7 : k + 8] == [(name, row + 7, padded + 7)]
-            width = WIDE if padded < wide else 8
-            place = padded // WIDE * WIDE * inputs + padded % WIDE
+            begin, width = panel_of.py_func(padded, columns)  # type: ignore[attr-defined]
+            place = begin * inputs + padded - begin
             if few:
                 width, place = 1, padded * source_columns
             self._rows.append(
@@ -389,9 +406,10 @@ class Layout:
                     WEIGHT,
                     forward + 4 * place,
                     4 * width,
-                    -1 if first else backward + 64 * padded,
+                    -1 if first else backward + PANEL * padded,
                     inputs_wide,
-                    -1 if first else backward + 4 * inputs_wide * outputs + 32 * padded,
+                    back_half + 64 * padded if inputs_half > inputs_wide and not first else -1,
+                    -1 if first else back_tail + 32 * padded,
                     outputs,
                     int(eight and inputs >= 8),
                     net,
@@ -409,6 +427,7 @@ class Layout:
                     0,
                     -1,
                     0,
+                    -1,
                     -1,
                     0,
                     0,

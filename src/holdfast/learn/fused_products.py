@@ -1,6 +1,6 @@
-"""The products of a tile, 16 columns of six rows or of four: what the fused kernels spend their time in.
+"""The products of a tile, two vectors of columns of some rows: what the fused kernels spend their time in.
 
-    t = products(6, depth - 1, a, a_row, 4, b, 64)        # sums: a tuple, two vectors a row
+    t = products(6, 8, depth - 1, a, a_row, 4, b, 64)     # six rows of 8-lane vectors: a tuple of sums, two vectors a row
     each_row(put, a + 4 * depth - 4, a_row, b + 64 * depth - 64, t, (to,), (64,), (bias,))
 
 Emitted directly, because the number of rows is a number here, and a kernel would have to name every sum. That this file names
@@ -18,14 +18,14 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from holdfast.learn.fused_simd import (
-    VEC,
+    Floats,
     emit_constant,
     emit_fma,
     emit_load,
     emit_peek,
     emit_splat,
-    float8,
     literal_op,
+    llvm_vector,
     vector_op,
 )
 
@@ -54,13 +54,19 @@ def _hidden(builder: Any, v: Any) -> Any:
     return builder.call(ir.InlineAsm(ir.FunctionType(v.type, [v.type]), "", "=r,0"), [v])
 
 
+def _pair(builder: Any, kind: Any, b: Any) -> list[Any]:
+    """The two vectors of B at `b`."""
+    return [emit_load(builder, kind, _plus(builder, b, 4 * kind.count * j)) for j in range(2)]
+
+
 def _step(
     builder: Any, a: Any, a_rows: list[Any], b: Any, places: list[Any], combine: Callable[..., Any]
 ) -> None:
-    """Emit one step of a tile: combine the product of each row's A and 16 columns of B with what is in `places`."""
-    vectors = [emit_load(builder, _plus(builder, b, 32 * j)) for j in range(2)]
+    """Emit one step of a tile: combine the product of each row's A and two vectors of B with what is in `places`."""
+    kind = places[0].type.pointee
+    vectors = _pair(builder, kind, b)
     for r, off in enumerate(a_rows):
-        s = emit_splat(builder, emit_peek(builder, builder.add(a, off)))
+        s = emit_splat(builder, kind, emit_peek(builder, builder.add(a, off)))
         for place, v in zip(places[2 * r : 2 * r + 2], vectors, strict=True):
             builder.store(combine(s, v, place), place)
 
@@ -87,21 +93,24 @@ def _steps(builder: Any, strides: Any, depth: Any, a: Any, b: Any, places: list[
 
 @literal_op
 def products(
-    typing: Any, rows: Any, depth: Any, a: Any, a_row: Any, a_k: Any, b: Any, b_k: Any
+    typing: Any, rows: Any, lanes: Any, depth: Any, a: Any, a_row: Any, a_k: Any, b: Any, b_k: Any
 ) -> Any:
-    """The sums of a tile, a tuple of two vectors a row; `rows` is a constant where this is called.
+    """The sums of a tile, a tuple of two vectors a row; `rows` and `lanes` are constants where this is called.
 
-    sum[r] = A[r, k] * B[k, 16 columns] over k < depth, where A[r, k] is at a + r * a_row + k * a_k and B[k] at b + k * b_k.
+    sum[r] = A[r, k] * B[k, 2 * lanes columns] over k < depth, where A[r, k] is at a + r * a_row + k * a_k and B[k] at
+    b + k * b_k.
 
     A core that shares its front end with another's load runs out of instructions first. Two of the strides should therefore
     be constants where this is called: addresses then take no instructions of their own.
     """
-    if not isinstance(rows, types.IntegerLiteral):
+    if not (isinstance(rows, types.IntegerLiteral) and isinstance(lanes, types.IntegerLiteral)):
         return None
+    sums = types.UniTuple(Floats(lanes.literal_value), 2 * rows.literal_value)
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        depth, a, a_row, a_k, b, b_k = args[1:]
-        places = [cgutils.alloca_once(builder, VEC) for _ in range(2 * rows.literal_value)]
+        depth, a, a_row, a_k, b, b_k = args[2:]
+        kind = llvm_vector(lanes.literal_value)
+        places = [cgutils.alloca_once(builder, kind) for _ in range(sums.count)]
         one, none = ir.Constant(depth.type, 1), ir.Constant(depth.type, 0)
         some = builder.icmp_signed(">", depth, none)
         with builder.if_else(some) as (then, otherwise):
@@ -110,7 +119,7 @@ def products(
                 _step(builder, a, a_rows, b, places, lambda s, v, _: builder.fmul(s, v))
             with otherwise:
                 for place in places:
-                    builder.store(emit_constant(0.0), place)
+                    builder.store(emit_constant(kind, 0.0), place)
         # The first step was made above, if there was one to make.
         made = builder.select(some, one, none)
         return _steps(
@@ -118,7 +127,7 @@ def products(
             _plus(builder, b, b_k), places,
         )  # fmt: skip
 
-    return types.UniTuple(float8, 2 * rows.literal_value)(rows, *[types.int64] * 6), emit
+    return sums(rows, lanes, *[types.int64] * 6), emit
 
 
 @vector_op
@@ -130,15 +139,16 @@ def each_row(
     From row to row the addresses `at` grow by `steps`. Row by row, because stores that come all at once hold up the products of
     the next tile.
     """
-    call = then.get_call_type(typing, (float8, float8, *at, *rest), {})
+    call = then.get_call_type(typing, (sums.dtype, sums.dtype, *at, *rest), {})
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         function = context.get_function(then, call)
         a, a_row, b = args[1:4]
         sums, at, steps, rest = (cgutils.unpack_tuple(builder, x) for x in args[4:])
-        vectors = [emit_load(builder, _plus(builder, b, 32 * j)) for j in range(2)]
+        kind = sums[0].type
+        vectors = _pair(builder, kind, b)
         for r in range(len(sums) // 2):
-            s = emit_splat(builder, emit_peek(builder, _plus(builder, a, a_row, r)))
+            s = emit_splat(builder, kind, emit_peek(builder, _plus(builder, a, a_row, r)))
             x, y = (
                 emit_fma(builder, s, v, t)
                 for v, t in zip(vectors, sums[2 * r : 2 * r + 2], strict=True)

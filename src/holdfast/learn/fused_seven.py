@@ -43,11 +43,20 @@ import numpy as np
 
 from holdfast.jit import kernel
 from holdfast.learn.fused_products import each_row, products
-from holdfast.learn.fused_simd import fill, load, store
+from holdfast.learn.fused_simd import (
+    LANES,
+    VECTOR,
+    bytes_of,
+    fill_wide,
+    load_as,
+    load_wide,
+    store,
+)
 from holdfast.learn.fused_tiles import (
     ADD,
     LINEAR,
     MINUS,
+    PANEL,
     RELU_SLOPE,
     SET,
     TANH_SLOPE,
@@ -67,41 +76,41 @@ ZERO = np.float32(0.0)
 def _sums(mirror, x11, x12, x21, x22, to, size):
     """Write s1 to s4 of one vector of each quarter, `size` bytes apart."""
     if mirror:
-        a, b = load(x12), load(x22)
-        s = b - load(x21)
+        a, b = load_wide(x12), load_wide(x22)
+        s = b - load_wide(x21)
         store(to, s)
         s = s + a
         store(to + size, s)
         store(to + 2 * size, a + b)
-        store(to + 3 * size, load(x11) - s)
+        store(to + 3 * size, load_wide(x11) - s)
     else:
-        a, b = load(x11), load(x21)
-        s = b + load(x22)
+        a, b = load_wide(x11), load_wide(x21)
+        s = b + load_wide(x22)
         store(to, s)
         s = s - a
         store(to + size, s)
         store(to + 2 * size, a - b)
-        store(to + 3 * size, load(x12) - s)
+        store(to + 3 * size, load_wide(x12) - s)
 
 
 @kernel
 def _weight_sums(mirror, x11, x12, x21, x22, to, size):
     """Write t1 to t4 of one vector of each quarter, `size` bytes apart."""
-    a, b = load(x12), load(x22)
+    a, b = load_wide(x12), load_wide(x22)
     if mirror:
-        t = load(x21) - b
+        t = load_wide(x21) - b
         store(to, t)
         t = a - t
         store(to + size, t)
-        store(to + 2 * size, fill(ZERO) - a - b)
-        store(to + 3 * size, load(x11) - t)
+        store(to + 2 * size, fill_wide(ZERO) - a - b)
+        store(to + 3 * size, load_wide(x11) - t)
     else:
-        t = a - load(x11)
+        t = a - load_wide(x11)
         store(to, t)
         t = b - t
         store(to + size, t)
         store(to + 2 * size, b - a)
-        store(to + 3 * size, load(x21) - t)
+        store(to + 3 * size, load_wide(x21) - t)
 
 
 @kernel
@@ -111,7 +120,7 @@ def row_sums(mirror, x, x_row, rows, columns, to, to_row):
     below, size = half * x_row, half * to_row
     for r in range(half):
         at, out = x + r * x_row, to + r * to_row
-        for k in range(0, right, 32):
+        for k in range(0, right, VECTOR):
             i = at + k
             _sums(mirror, i, i + right, i + below, i + below + right, out + k, size)
 
@@ -119,19 +128,19 @@ def row_sums(mirror, x, x_row, rows, columns, to, to_row):
 @kernel
 def panel_sums(mirror, packed, depth, columns, to):
     """Write the sums of packed weights (`fused_tiles.product`), packed likewise."""
-    panel = 64 * depth
+    panel = PANEL * depth
     half, right = panel // 2, columns // 2 // WIDE * panel
     size = columns // 2 // WIDE * half
     for j in range(columns // 2 // WIDE):
         at, out = packed + j * panel, to + j * half
-        for k in range(0, half, 32):
+        for k in range(0, half, VECTOR):
             i = at + k
             _weight_sums(mirror, i, i + right, i + half, i + right + half, out + k, size)
 
 
 @kernel
 def _put(mirror, x, y, at, bias, relu):
-    """Finish 16 columns of one row: forward with the bias alone, backward with the slope of what is there."""
+    """Finish the columns of one row of a tile: forward with the bias alone, backward with the slope of what is there."""
     if mirror:
         if relu:
             finish_row(x, y, at, bias, RELU_SLOPE)
@@ -146,24 +155,26 @@ def _end(x, y, v, c, number, mirror, size, bias, relu):
     """Do with a row what is to be done with product `number`; p, u and v are kept `size` bytes apart."""
     u = v - size
     p = u - size
+    right = bytes_of(x)
     if number == 0:
         finish_row(x, y, p, 0, SET)
     elif number == 1:
-        _put(mirror, load(p) + x, load(p + 32) + y, c, bias, relu)
+        _put(mirror, load_as(x, p) + x, load_as(y, p + right) + y, c, bias, relu)
     elif number == 2:
-        finish_row(load(p) + x, load(p + 32) + y, u, 0, SET)
+        finish_row(load_as(x, p) + x, load_as(y, p + right) + y, u, 0, SET)
     elif number == 3:
-        finish_row(load(u) + x, load(u + 32) + y, v, 0, MINUS if mirror else SET)
+        v1, v2 = load_as(x, u) + x, load_as(y, u + right) + y
+        finish_row(v1, v2, v, 0, MINUS if mirror else SET)
     elif number == 4:
-        _put(mirror, load(v) + x, load(v + 32) + y, c, bias, relu)
+        _put(mirror, load_as(x, v) + x, load_as(y, v + right) + y, c, bias, relu)
     elif number == 5:
         if mirror:
-            _put(mirror, load(v) - x, load(v + 32) - y, c, bias, relu)
+            _put(mirror, load_as(x, v) - x, load_as(y, v + right) - y, c, bias, relu)
         else:
-            _put(mirror, load(v) + x, load(v + 32) + y, c, bias, relu)
+            _put(mirror, load_as(x, v) + x, load_as(y, v + right) + y, c, bias, relu)
         finish_row(x, y, u, 0, ADD)
     else:
-        _put(mirror, load(u) + x, load(u + 32) + y, c, bias, relu)
+        _put(mirror, load_as(x, u) + x, load_as(y, u + right) + y, c, bias, relu)
 
 
 @kernel(inline=True)
@@ -171,12 +182,12 @@ def _strip(rows, count, number, mirror, depth, a, a_row, b, v, size, c, c_row, b
     """Make `count` tiles of `rows` rows, one below the other, of one product."""
     last = depth - 1
     for _ in range(count):
-        t = products(rows, last, a, a_row, 4, b, 64)
+        t = products(rows, LANES, last, a, a_row, 4, b, PANEL)
         each_row(
-            _end, a + 4 * last, a_row, b + 64 * last, t, (v, c), (64, c_row),
+            _end, a + 4 * last, a_row, b + PANEL * last, t, (v, c), (PANEL, c_row),
             (number, mirror, size, bias, relu),
         )  # fmt: skip
-        a, v, c = a + rows * a_row, v + 64 * rows, c + rows * c_row
+        a, v, c = a + rows * a_row, v + PANEL * rows, c + rows * c_row
 
 
 @kernel
@@ -197,11 +208,11 @@ def _product(
     v = kept + 2 * size
     for _ in range(0, columns, WIDE):
         _strip(6, sixes, number, mirror, depth, a, a_row, b, v, size, c, c_row, bias, relu)
-        _strip(4, fours, number, mirror, depth, a + done * a_row, a_row, b, v + 64 * done, size,
+        _strip(4, fours, number, mirror, depth, a + done * a_row, a_row, b, v + PANEL * done, size,
                c + done * c_row, c_row, bias, relu)  # fmt: skip
         if not mirror and (number == 1 or number >= 4):
             activate(c, c_row, rows, WIDE, mode)
-        b, v, c, bias = b + b_panel, v + 64 * rows, c + 64, bias + 64
+        b, v, c, bias = b + b_panel, v + PANEL * rows, c + PANEL, bias + PANEL
 
 
 @kernel
@@ -210,13 +221,13 @@ def seven_forward(
 ):  # fmt: skip
     """`fused_tiles.product` of a large layer, with the sums of X and of `packed`.
 
-    `rows` is a multiple of 4, at least 16, `depth` even, `columns` a multiple of 32. `kept` has room for three quarters of Y.
+    `rows` is a multiple of 4, at least 16, `depth` even, `columns` a multiple of 64. `kept` has room for three quarters of Y.
     """
     rows, half, columns = rows // 2, depth // 2, columns // 2
     y12, y21, y22 = y + 4 * columns, y + rows * y_row, y + rows * y_row + 4 * columns
     s2, s3, s4 = s + rows * s_row, s + 2 * rows * s_row, s + 3 * rows * s_row
     x12, x22 = x + 4 * half, x + rows * x_row + 4 * half
-    w_panel, t_panel, t_size = 64 * depth, 64 * half, 4 * half * columns
+    w_panel, t_panel, t_size = PANEL * depth, PANEL * half, 4 * half * columns
     w21, w22 = packed + t_panel, packed + 2 * t_size + t_panel
     t2, t3, t4 = t + t_size, t + 2 * t_size, t + 3 * t_size
     right = bias + 4 * columns
@@ -236,7 +247,7 @@ def seven_backward(z, z_row, rows, s, s_row, packed, t, depth, columns, x, x_row
     x12, x21, x22 = x + 4 * columns, x + rows * x_row, x + rows * x_row + 4 * columns
     s2, s3, s4 = s + rows * s_row, s + 2 * rows * s_row, s + 3 * rows * s_row
     z12, z21 = z + 4 * half, z + rows * z_row
-    w_panel, t_panel, t_size = 64 * depth, 64 * half, 4 * half * columns
+    w_panel, t_panel, t_size = PANEL * depth, PANEL * half, 4 * half * columns
     w21, w12 = packed + t_panel, packed + 2 * t_size
     t2, t3, t4 = t + t_size, t + 2 * t_size, t + 3 * t_size
     _product(0, True, rows, half, columns, z12, z_row, w21, w_panel, kept, 0, 0, 0, mode)
@@ -252,11 +263,11 @@ def seven_backward(z, z_row, rows, s, s_row, packed, t, depth, columns, x, x_row
 def _add_part(z, z_row, outputs, x, x_row, columns, samples, to, mode):
     """Add Z[samples, outputs]' X[samples, columns] to the part at `to`, panel by panel, whose rows lie one after another."""
     sixes, fours = _cut_evenly(outputs)
-    for k in range(0, 4 * columns, 64):
-        turned_strip(6, sixes, z, z_row, x + k, x_row, samples, to, 64, mode)
-        at = to + 384 * sixes
-        turned_strip(4, fours, z + 24 * sixes, z_row, x + k, x_row, samples, at, 64, mode)
-        to += 64 * outputs
+    for k in range(0, 4 * columns, PANEL):
+        turned_strip(6, LANES, sixes, z, z_row, x + k, x_row, samples, to, PANEL, mode)
+        at, of = to + 6 * sixes * PANEL, z + 24 * sixes
+        turned_strip(4, LANES, fours, of, z_row, x + k, x_row, samples, at, PANEL, mode)
+        to += PANEL * outputs
 
 
 @kernel
@@ -285,15 +296,15 @@ def seven_gradient_end(f, outputs, columns, g, g_row, mode):
     half = outputs // 2
     below, right = half * g_row, 2 * columns
     part = half * right
-    for k in range(0, right, 64):
+    for k in range(0, right, PANEL):
         for o in range(half):
-            for i in range(0, 64, 32):
-                at, to = f + 64 * o + i, g + o * g_row + k + i
-                f1, f4 = load(at), load(at + 3 * part)
-                h = f1 + load(at + 2 * part)
-                w = load(at + 5 * part) - h
-                finish(w + load(at + 6 * part), to, 0, mode)
-                finish(f1 + load(at + part), to + right, 0, mode)
+            for i in range(0, PANEL, VECTOR):
+                at, to = f + PANEL * o + i, g + o * g_row + k + i
+                f1, f4 = load_wide(at), load_wide(at + 3 * part)
+                h = f1 + load_wide(at + 2 * part)
+                w = load_wide(at + 5 * part) - h
+                finish(w + load_wide(at + 6 * part), to, 0, mode)
+                finish(f1 + load_wide(at + part), to + right, 0, mode)
                 finish(w - f4, to + below, 0, mode)
-                finish(h + f4 + load(at + 4 * part), to + below + right, 0, mode)
-        f += 64 * half
+                finish(h + f4 + load_wide(at + 4 * part), to + below + right, 0, mode)
+        f += PANEL * half

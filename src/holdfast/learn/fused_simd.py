@@ -1,11 +1,14 @@
-"""Eight float32 lanes as a Numba value, and the vector arithmetic that the fused kernels need.
+"""Vectors of float32 lanes as Numba values, and the arithmetic on them that the fused kernels need.
 
     acc = fma(splat(a), load(b), acc)      # acc, load(b): float8; a, b: byte addresses (int64)
     y = tanh(acc + load(bias))
+    z = load_wide(b)                       # floats: as many lanes as this machine's vectors have
+    z = z + load_as(z, b)                  # ... as many as z has
 
 Explicit vectors, because whether LLVM finds a register-blocked form of a scalar loop nest differs
-between its versions; these compile to the same instructions everywhere (two SSE or NEON halves
-where there is no AVX). Addresses are plain integers: the caller keeps the arrays alive and in
+between its versions. `float8` has eight lanes on every machine (two SSE or NEON halves where there is no AVX), `floats` has
+`LANES`. Use `floats` only where lanes do not meet (products by columns, element by element): then how many there are
+changes no bit of a result. Addresses are plain integers: the caller keeps the arrays alive and in
 bounds. Operators carry only the `contract` flag, so NaN and infinity keep their meaning.
 
 This file defines no kernel but is compiled into many; that it names `holdfast.jit` makes it part of their
@@ -22,16 +25,27 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, config, types
+from numba.core.codegen import get_host_cpu_features
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-LANES = 8
 _F32 = ir.FloatType()
 _I32 = ir.IntType(32)
-VEC = ir.VectorType(_F32, LANES)
-_IVEC = ir.VectorType(_I32, LANES)
 _CONTRACT = ("contract",)
+
+
+def _host_lanes() -> int:
+    """Return how many float32 lanes the vectors have of the machine that Numba compiles for."""
+    features = config.CPU_FEATURES
+    features = get_host_cpu_features() if features is None else features
+    return 16 if "+avx512f" in features.split(",") else 8
+
+
+LANES = _host_lanes()
+"""Lanes of `floats`."""
+VECTOR = 4 * LANES
+"""Bytes of `floats`."""
 
 
 def vector_op(function: Any) -> Any:
@@ -44,30 +58,35 @@ def literal_op(function: Any) -> Any:
     return intrinsic(prefer_literal=True)(function)
 
 
-class Float8(types.Type):
-    """The Numba type of eight float32 lanes."""
+class Floats(types.Type):
+    """The Numba type of some float32 lanes."""
 
-    def __init__(self) -> None:
-        super().__init__(name="Float8")
-
-
-float8 = Float8()
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        super().__init__(name=f"Floats({lanes})")
 
 
-@register_model(Float8)
-class _Float8Model(models.PrimitiveModel):
+float8, floats = Floats(8), Floats(LANES)
+
+
+@register_model(Floats)
+class _FloatsModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: Any) -> None:
-        super().__init__(dmm, fe_type, VEC)
+        super().__init__(dmm, fe_type, llvm_vector(fe_type.lanes))
+
+
+def llvm_vector(lanes: int) -> Any:
+    return ir.VectorType(_F32, lanes)
 
 
 def _operator(op: Callable[..., Any], emit: str) -> None:
     class Template(ConcreteTemplate):
         key = op
-        cases = [signature(float8, float8, float8)]  # noqa: RUF012
+        cases = [signature(v, v, v) for v in {float8, floats}]  # noqa: RUF012
 
     infer_global(op)(Template)
 
-    @lower_builtin(op, float8, float8)
+    @lower_builtin(op, Floats, Floats)
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return getattr(builder, emit)(*args, flags=_CONTRACT)
 
@@ -78,18 +97,26 @@ _operator(operator.mul, "fmul")
 _operator(operator.truediv, "fdiv")
 
 
-def emit_constant(x: float) -> Any:
-    return ir.Constant(VEC, [ir.Constant(_F32, float(np.float32(x)))] * LANES)
+def emit_constant(kind: Any, x: float) -> Any:
+    """`x` in all lanes of a vector of LLVM type `kind`."""
+    return ir.Constant(kind, [ir.Constant(_F32, float(np.float32(x)))] * kind.count)
 
 
-def _int_constant(x: int) -> Any:
-    return ir.Constant(_IVEC, [ir.Constant(_I32, x)] * LANES)
+def _integers(kind: Any) -> Any:
+    """The LLVM type of as many int32 lanes."""
+    return ir.VectorType(_I32, kind.count)
+
+
+def _int_constant(kind: Any, x: int) -> Any:
+    return ir.Constant(_integers(kind), [ir.Constant(_I32, x)] * kind.count)
 
 
 def _call(builder: Any, name: str, *args: Any) -> Any:
-    """Emit a call of the LLVM intrinsic `name` on float8 values."""
-    kind = ir.FunctionType(VEC, [VEC] * len(args))
-    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v8f32")
+    """Emit a call of the LLVM intrinsic `name` on vectors."""
+    kind = args[0].type
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(kind, [kind] * len(args)), f"llvm.{name}.v{kind.count}f32"
+    )
     return builder.call(function, args)
 
 
@@ -104,21 +131,21 @@ def _pick(builder: Any, compare: str, a: Any, b: Any) -> Any:
 
 def _poly(builder: Any, x: Any, coefficients: list[float]) -> Any:
     """Horner's scheme, highest power first."""
-    y = emit_constant(coefficients[0])
+    y = emit_constant(x.type, coefficients[0])
     for c in coefficients[1:]:
-        y = emit_fma(builder, y, x, emit_constant(c))
+        y = emit_fma(builder, y, x, emit_constant(x.type, c))
     return y
 
 
-def emit_splat(builder: Any, scalar: Any) -> Any:
-    one = builder.insert_element(ir.Constant(VEC, ir.Undefined), scalar, ir.Constant(_I32, 0))
-    zero = ir.Constant(_IVEC, [ir.Constant(_I32, 0)] * LANES)
-    return builder.shuffle_vector(one, ir.Constant(VEC, ir.Undefined), zero)
+def emit_splat(builder: Any, kind: Any, scalar: Any) -> Any:
+    nothing = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(nothing, scalar, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(one, nothing, _int_constant(kind, 0))
 
 
-def emit_load(builder: Any, at: Any) -> Any:
-    """The eight floats at an LLVM value that is a byte address."""
-    value = builder.load(builder.inttoptr(at, VEC.as_pointer()))
+def emit_load(builder: Any, kind: Any, at: Any) -> Any:
+    """The vector of LLVM type `kind` at an LLVM value that is a byte address."""
+    value = builder.load(builder.inttoptr(at, kind.as_pointer()))
     value.align = 4
     return value
 
@@ -129,10 +156,9 @@ def emit_peek(builder: Any, at: Any) -> Any:
 
 
 def _horizontal(builder: Any, v: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """Reduce the lanes in a fixed tree: (0,4) (1,5) (2,6) (3,7), then (0,2) (1,3), then (0,1)."""
+    """Reduce eight lanes in a fixed tree: (0,4) (1,5) (2,6) (3,7), then (0,2) (1,3), then (0,1)."""
     for step in (4, 2, 1):
-        lanes = [(i + step) % LANES for i in range(LANES)]
-        mask = ir.Constant(_IVEC, [ir.Constant(_I32, i) for i in lanes])
+        mask = ir.Constant(_integers(v.type), [ir.Constant(_I32, (i + step) % 8) for i in range(8)])
         v = combine(v, builder.shuffle_vector(v, v, mask))
     return builder.extract_element(v, ir.Constant(_I32, 0))
 
@@ -148,25 +174,56 @@ def address(typing: Any, array: Any) -> Any:
     return types.int64(array), emit
 
 
+def _emit_here(emit: Callable[..., Any]) -> Any:
+    """How `emit(builder, kind, x)` is emitted for a call whose last argument is x."""
+
+    def emitted(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return emit(builder, llvm_vector(sig.return_type.lanes), args[-1])
+
+    return emitted
+
+
+def _emit_splat_at(builder: Any, kind: Any, at: Any) -> Any:
+    return emit_splat(builder, kind, emit_peek(builder, at))
+
+
 @vector_op
 def load(typing: Any, at: Any) -> Any:
     """The eight floats at byte address `at`."""
+    return float8(types.int64), _emit_here(emit_load)
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return emit_load(builder, args[0])
 
-    return float8(types.int64), emit
+@vector_op
+def load_wide(typing: Any, at: Any) -> Any:
+    """The `LANES` floats at byte address `at`."""
+    return floats(types.int64), _emit_here(emit_load)
+
+
+@vector_op
+def load_as(typing: Any, v: Any, at: Any) -> Any:
+    """As many floats at byte address `at` as `v` has."""
+    return v(v, types.int64), _emit_here(emit_load)
 
 
 @vector_op
 def store(typing: Any, at: Any, v: Any) -> Any:
-    """Write eight floats to byte address `at`."""
+    """Write a vector to byte address `at`."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        builder.store(args[1], builder.inttoptr(args[0], VEC.as_pointer()), align=4)
+        builder.store(args[1], builder.inttoptr(args[0], args[1].type.as_pointer()), align=4)
         return context.get_dummy_value()
 
-    return types.void(types.int64, float8), emit
+    return types.void(types.int64, v), emit
+
+
+@vector_op
+def bytes_of(typing: Any, v: Any) -> Any:
+    """The size of a vector in memory."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return ir.Constant(ir.IntType(64), 4 * sig.args[0].lanes)
+
+    return types.int64(v), emit
 
 
 @vector_op
@@ -230,22 +287,32 @@ def prefetch(typing: Any, at: Any) -> Any:
 
 @vector_op
 def splat(typing: Any, at: Any) -> Any:
-    """The float32 at byte address `at`, in all lanes."""
+    """The float32 at byte address `at`, in eight lanes."""
+    return float8(types.int64), _emit_here(_emit_splat_at)
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return emit_splat(builder, emit_peek(builder, args[0]))
 
-    return float8(types.int64), emit
+@vector_op
+def splat_as(typing: Any, v: Any, at: Any) -> Any:
+    """The float32 at byte address `at`, in as many lanes as `v` has."""
+    return v(v, types.int64), _emit_here(_emit_splat_at)
 
 
 @vector_op
 def fill(typing: Any, x: Any) -> Any:
-    """The float32 `x` in all lanes."""
+    """The float32 `x` in eight lanes."""
+    return float8(types.float32), _emit_here(emit_splat)
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return emit_splat(builder, args[0])
 
-    return float8(types.float32), emit
+@vector_op
+def fill_wide(typing: Any, x: Any) -> Any:
+    """The float32 `x` in `LANES` lanes."""
+    return floats(types.float32), _emit_here(emit_splat)
+
+
+@vector_op
+def fill_as(typing: Any, v: Any, x: Any) -> Any:
+    """The float32 `x` in as many lanes as `v` has."""
+    return v(v, types.float32), _emit_here(emit_splat)
 
 
 @vector_op
@@ -255,7 +322,7 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return emit_fma(builder, *args)
 
-    return float8(float8, float8, float8), emit
+    return a(a, a, a), emit
 
 
 def _binary(name: str, compare: str) -> Any:
@@ -263,7 +330,7 @@ def _binary(name: str, compare: str) -> Any:
         def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             return _pick(builder, compare, args[0], args[1])
 
-        return float8(float8, float8), emit
+        return a(a, a), emit
 
     typed.__name__ = name
     return vector_op(typed)
@@ -280,7 +347,7 @@ def where_less(typing: Any, a: Any, b: Any, x: Any, y: Any) -> Any:
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[2], args[3])
 
-    return float8(float8, float8, float8, float8), emit
+    return a(a, a, a, a), emit
 
 
 @vector_op
@@ -290,7 +357,7 @@ def sqrt(typing: Any, a: Any) -> Any:
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return _call(builder, "sqrt", args[0])
 
-    return float8(float8), emit
+    return a(a), emit
 
 
 @vector_op
@@ -315,15 +382,16 @@ def tanh(typing: Any, a: Any) -> Any:
     """Hyperbolic tangent, relative error below 5e-7, never beyond +-1; NaN stays NaN."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        limit, x = emit_constant(_TANH_LIMIT), args[0]
+        x = args[0]
+        kind = x.type
         # The bound stands first: a comparison with NaN is false, which picks x itself.
-        x = _pick(builder, "<", limit, x)
-        x = _pick(builder, ">", emit_constant(-_TANH_LIMIT), x)
+        x = _pick(builder, "<", emit_constant(kind, _TANH_LIMIT), x)
+        x = _pick(builder, ">", emit_constant(kind, -_TANH_LIMIT), x)
         square = builder.fmul(x, x)
         p = builder.fmul(x, _poly(builder, square, _TANH_P))
         return builder.fdiv(p, _poly(builder, square, _TANH_Q))
 
-    return float8(float8), emit
+    return a(a), emit
 
 
 _EXP_POLY = [
@@ -342,24 +410,27 @@ def exp(typing: Any, a: Any) -> Any:
     """Exponential (Cephes), relative error about 1e-7; exactly 0 below -87.3, inf above 88.376; NaN stays NaN."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        low, high = (emit_constant(x) for x in _EXP_LIMITS)
-        x = _pick(builder, ">", low, _pick(builder, "<", high, args[0]))
-        shifted = emit_fma(
-            builder, x, emit_constant(1.44269504088896341), emit_constant(_SHIFT_127)
-        )
-        n = builder.fsub(shifted, emit_constant(_SHIFT_127))
-        r = emit_fma(builder, n, emit_constant(-0.693359375), x)
-        r = emit_fma(builder, n, emit_constant(2.12194440e-4), r)
-        y = emit_fma(builder, _poly(builder, r, _EXP_POLY), builder.fmul(r, r), r)
-        y = builder.fadd(y, emit_constant(1.0))
-        exponent = builder.shl(builder.bitcast(shifted, _IVEC), _int_constant(23))
-        y = builder.fmul(y, builder.bitcast(exponent, VEC))
-        small = builder.fcmp_ordered("<", args[0], low)
-        y = builder.select(small, emit_constant(0.0), y)
-        big = builder.fcmp_ordered(">", args[0], high)
-        return builder.select(big, emit_constant(float("inf")), y)
+        kind = args[0].type
 
-    return float8(float8), emit
+        def constant(x: float) -> Any:
+            return emit_constant(kind, x)
+
+        low, high = (constant(x) for x in _EXP_LIMITS)
+        x = _pick(builder, ">", low, _pick(builder, "<", high, args[0]))
+        shifted = emit_fma(builder, x, constant(1.44269504088896341), constant(_SHIFT_127))
+        n = builder.fsub(shifted, constant(_SHIFT_127))
+        r = emit_fma(builder, n, constant(-0.693359375), x)
+        r = emit_fma(builder, n, constant(2.12194440e-4), r)
+        y = emit_fma(builder, _poly(builder, r, _EXP_POLY), builder.fmul(r, r), r)
+        y = builder.fadd(y, constant(1.0))
+        exponent = builder.shl(builder.bitcast(shifted, _integers(kind)), _int_constant(kind, 23))
+        y = builder.fmul(y, builder.bitcast(exponent, kind))
+        small = builder.fcmp_ordered("<", args[0], low)
+        y = builder.select(small, constant(0.0), y)
+        big = builder.fcmp_ordered(">", args[0], high)
+        return builder.select(big, constant(float("inf")), y)
+
+    return a(a), emit
 
 
 _LOG_POLY = [
@@ -373,20 +444,21 @@ def log(typing: Any, a: Any) -> Any:
     """Natural logarithm (Cephes) of positive, normal numbers; NaN stays NaN."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        bits = builder.bitcast(args[0], _IVEC)
+        kind = args[0].type
+        bits = builder.bitcast(args[0], _integers(kind))
         # Mantissa in [sqrt(1/2), sqrt(2)): shift the exponent boundary there by integer arithmetic.
-        shifted = builder.sub(bits, _int_constant(0x3F3504F3))
-        whole = builder.ashr(shifted, _int_constant(23))
-        mantissa = builder.sub(bits, builder.shl(whole, _int_constant(23)))
-        n = builder.sitofp(whole, VEC)
-        x = builder.fsub(builder.bitcast(mantissa, VEC), emit_constant(1.0))
+        shifted = builder.sub(bits, _int_constant(kind, 0x3F3504F3))
+        whole = builder.ashr(shifted, _int_constant(kind, 23))
+        mantissa = builder.sub(bits, builder.shl(whole, _int_constant(kind, 23)))
+        n = builder.sitofp(whole, kind)
+        x = builder.fsub(builder.bitcast(mantissa, kind), emit_constant(kind, 1.0))
         square = builder.fmul(x, x)
         y = builder.fmul(builder.fmul(_poly(builder, x, _LOG_POLY), x), square)
-        y = emit_fma(builder, n, emit_constant(-2.12194440e-4), y)
-        y = emit_fma(builder, square, emit_constant(-0.5), y)
+        y = emit_fma(builder, n, emit_constant(kind, -2.12194440e-4), y)
+        y = emit_fma(builder, square, emit_constant(kind, -0.5), y)
         y = builder.fadd(x, y)
-        y = emit_fma(builder, n, emit_constant(0.693359375), y)
+        y = emit_fma(builder, n, emit_constant(kind, 0.693359375), y)
         nan = builder.fcmp_unordered("uno", args[0], args[0])
         return builder.select(nan, args[0], y)
 
-    return float8(float8), emit
+    return a(a), emit

@@ -1,8 +1,8 @@
 """Register-blocked matrix products over one block of samples: the arithmetic of the fused learner.
 
-Everything is a product `C[r, :] (+)= sum_k A[r, k] * B[k, :]` in tiles of 6 rows by 16 (or 8) columns:
-twelve accumulators, two loads and six broadcasts for twelve multiply-adds. Strides are in bytes, so
-one tile serves all three products of a layer:
+Everything is a product `C[r, :] (+)= sum_k A[r, k] * B[k, :]` in tiles of 6 rows by two vectors of columns:
+twelve accumulators, two loads and six broadcasts for twelve multiply-adds. The columns that are left go in tiles of 16 and of
+8. Strides are in bytes, so one tile serves all three products of a layer:
 
     forward   rows = samples,  k = inputs,   columns = outputs  (B packed by `pack`)
     backward  rows = samples,  k = outputs,  columns = inputs   (B packed by `pack`)
@@ -21,13 +21,21 @@ import numpy as np
 from holdfast.jit import kernel
 from holdfast.learn.fused_products import each_row, products
 from holdfast.learn.fused_simd import (
+    LANES,
+    VECTOR,
+    bytes_of,
     fill,
+    fill_as,
+    fill_wide,
     fma,
     load,
+    load_as,
+    load_wide,
     peek,
     poke,
     prefetch,
     splat,
+    splat_as,
     store,
     tanh,
     total,
@@ -36,7 +44,10 @@ from holdfast.learn.fused_simd import (
 )
 
 ROWS = 6
-WIDE = 16
+WIDE = 2 * LANES
+"""Columns of a tile."""
+PANEL = 4 * WIDE
+"""Bytes of a row of them."""
 LINEAR, TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD, SET, MINUS = range(8)
 """What becomes of a product: + bias [and activation]; times the slope of the activation whose
 output C holds; or added to C; or written to C, as it is or with the other sign."""
@@ -51,16 +62,17 @@ ONE = np.float32(1.0)
 def finish(v, at, bias, mode):
     """Store one finished vector at `at` as `mode` (not TANH or RELU: see `activate`) says."""
     if mode == TANH_SLOPE:
-        h = load(at)
+        h = load_as(v, at)
         store(at, v - v * (h * h))
     elif mode == LINEAR:
-        store(at, v + load(bias))
+        store(at, v + load_as(v, bias))
     elif mode == RELU_SLOPE:
-        store(at, where_less(fill(ZERO), load(at), v, fill(ZERO)))
+        zero = fill_as(v, ZERO)
+        store(at, where_less(zero, load_as(v, at), v, zero))
     elif mode == ADD:
-        store(at, load(at) + v)
+        store(at, load_as(v, at) + v)
     elif mode == MINUS:
-        store(at, fill(ZERO) - v)
+        store(at, fill_as(v, ZERO) - v)
     else:
         store(at, v)
 
@@ -71,19 +83,28 @@ def activate(at, row, rows, columns, mode):
 
     In a loop of its own, because inside a tile the accumulators leave no registers to overlap them in.
     """
+    wide = columns // LANES * LANES
     for r in range(at, at + rows * row, row):
-        for k in range(r, r + 4 * columns, 32):
-            if mode == TANH:
-                store(k, tanh(load(k)))
-            elif mode == RELU:
-                store(k, upper_of(load(k), fill(ZERO)))
+        for k in range(r, r + 4 * wide, VECTOR):
+            _activate(load_wide(k), k, mode)
+        if wide < columns:
+            _activate(load(r + 4 * wide), r + 4 * wide, mode)
+
+
+@kernel
+def _activate(v, at, mode):
+    if mode == TANH:
+        store(at, tanh(v))
+    elif mode == RELU:
+        store(at, upper_of(v, fill_as(v, ZERO)))
 
 
 @kernel
 def finish_row(x, y, at, bias, mode):
-    """`finish` 16 columns of one row."""
+    """`finish` the columns of one row of a tile."""
+    right = bytes_of(x)
     finish(x, at, bias, mode)
-    finish(y, at + 32, bias + 32, mode)
+    finish(y, at + right, bias + right, mode)
 
 
 @kernel(inline=True)
@@ -118,12 +139,12 @@ def _eight(depth, a, a_row, a_k, b, b_k, c, c_row, bias, mode):
 
 
 @kernel(inline=True)
-def _strip(rows, count, a, a_row, b, depth, c, c_row, bias, mode):
+def _strip(rows, lanes, b_row, count, a, a_row, b, depth, c, c_row, bias, mode):
     """Finish `count` tiles of `rows` rows, one below the other, of a product with packed columns."""
     last = depth - 1
-    e = b + 64 * last
+    e = b + b_row * last
     for _ in range(count):
-        t = products(rows, last, a, a_row, 4, b, 64)
+        t = products(rows, lanes, last, a, a_row, 4, b, b_row)
         if mode == LINEAR:
             each_row(finish_row, a + 4 * last, a_row, e, t, (c,), (c_row,), (bias, LINEAR))
         elif mode == TANH_SLOPE:
@@ -136,22 +157,31 @@ def _strip(rows, count, a, a_row, b, depth, c, c_row, bias, mode):
 
 @kernel
 def _tiles(sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
-    """Finish 16 columns of a product with packed columns at `c`: tiles of six rows, then tiles of four."""
-    _strip(6, sixes, a, a_row, b, depth, c, c_row, bias, mode)
+    """Finish `WIDE` columns of a product with packed columns at `c`: tiles of six rows, then tiles of four."""
+    _strip(6, LANES, PANEL, sixes, a, a_row, b, depth, c, c_row, bias, mode)
     a, c = a + 6 * sixes * a_row, c + 6 * sixes * c_row
-    _strip(4, fours, a, a_row, b, depth, c, c_row, bias, mode)
+    _strip(4, LANES, PANEL, fours, a, a_row, b, depth, c, c_row, bias, mode)
+
+
+@kernel
+def _tiles16(sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
+    """`_tiles` of 16 columns."""
+    _strip(6, 8, 64, sixes, a, a_row, b, depth, c, c_row, bias, mode)
+    a, c = a + 6 * sixes * a_row, c + 6 * sixes * c_row
+    _strip(4, 8, 64, fours, a, a_row, b, depth, c, c_row, bias, mode)
 
 
 @kernel(inline=True)
-def turned_strip(rows, count, z, z_row, x, x_row, samples, g, g_row, mode):
+def turned_strip(rows, lanes, count, z, z_row, x, x_row, samples, g, g_row, mode):
     """Finish `count` tiles of `rows` rows, one below the other, of a gradient."""
     last = samples - 1
     e = x + x_row * last
     for _ in range(count):
         # Gradients of a wide layer come from afar: ask for them before they are added to.
         for ahead in range(2 * rows, 3 * rows):
-            prefetch(g + ahead * g_row)
-        t = products(rows, last, z, 4, z_row, x, x_row)
+            for line in range(0, 8 * lanes, 64):
+                prefetch(g + ahead * g_row + line)
+        t = products(rows, lanes, last, z, 4, z_row, x, x_row)
         if mode == ADD:
             each_row(finish_row, z + z_row * last, 4, e, t, (g,), (g_row,), (0, ADD))
         else:
@@ -162,10 +192,18 @@ def turned_strip(rows, count, z, z_row, x, x_row, samples, g, g_row, mode):
 
 @kernel
 def _turned_tiles(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
-    """Finish 16 columns of a gradient at `g`: tiles of six rows, then tiles of four."""
-    turned_strip(6, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
+    """Finish `WIDE` columns of a gradient at `g`: tiles of six rows, then tiles of four."""
+    turned_strip(6, LANES, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
     z, g = z + 24 * sixes, g + 6 * sixes * g_row
-    turned_strip(4, fours, z, z_row, x, x_row, samples, g, g_row, mode)
+    turned_strip(4, LANES, fours, z, z_row, x, x_row, samples, g, g_row, mode)
+
+
+@kernel
+def _turned_tiles16(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
+    """`_turned_tiles` of 16 columns."""
+    turned_strip(6, 8, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
+    z, g = z + 24 * sixes, g + 6 * sixes * g_row
+    turned_strip(4, 8, fours, z, z_row, x, x_row, samples, g, g_row, mode)
 
 
 @kernel
@@ -186,49 +224,61 @@ def _cut(rows):
 
 
 @kernel
+def panel_of(column, columns):
+    """The first column and the width of the tiles that `column` is in, of `columns` (a multiple of 8)."""
+    if column < columns // WIDE * WIDE:
+        return column // WIDE * WIDE, WIDE
+    if column < columns // 16 * 16:
+        return column // 16 * 16, 16
+    return column // 8 * 8, 8
+
+
+@kernel
+def _row_gradient(zero, z, z_row, x, x_row, samples, g, mode):
+    """`row_gradient` of one vector of columns."""
+    s = t = zero
+    for _ in range(samples // 2):
+        s = fma(splat_as(s, z), load_as(s, x), s)
+        t = fma(splat_as(t, z + z_row), load_as(t, x + x_row), t)
+        x += 2 * x_row
+        z += 2 * z_row
+    if samples % 2:
+        s = fma(splat_as(s, z), load_as(s, x), s)
+    finish(s + t, g, 0, mode)
+
+
+@kernel
 def row_gradient(z, z_row, x, x_row, columns, samples, g, mode):
     """`gradient` of a layer with one output: G[columns] = (or +=) sum of Z[s, 0] * X[s, columns]."""
-    for j in range(0, columns, 8):
-        s = fill(ZERO)
-        t = fill(ZERO)
-        at, of = x + 4 * j, z
-        for _ in range(samples // 2):
-            s = fma(splat(of), load(at), s)
-            t = fma(splat(of + z_row), load(at + x_row), t)
-            at += 2 * x_row
-            of += 2 * z_row
-        if samples % 2:
-            s = fma(splat(of), load(at), s)
-        finish(s + t, g + 4 * j, 0, mode)
+    wide = 4 * (columns // LANES * LANES)
+    for j in range(0, wide, VECTOR):
+        _row_gradient(fill_wide(ZERO), z, z_row, x + j, x_row, samples, g + j, mode)
+    if wide < 4 * columns:
+        _row_gradient(fill(ZERO), z, z_row, x + wide, x_row, samples, g + wide, mode)
 
 
 @kernel
 def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
     """C[rows, columns] = A[rows, depth] @ B for a packed B; `columns` is a multiple of 8.
 
-    Packed: tiles of 16 columns (a last one of 8 if need be), each `[depth, 16]`, one after another. Such a panel stays in
+    Packed: tiles of the widths that `panel_of` says, each `[depth, width]`, one after another. Such a panel stays in
     the first-level cache while the rows pass.
     """
-    wide = columns // WIDE * WIDE
     ending = LINEAR if mode in (TANH, RELU) else mode
     sixes, fours = _cut(rows)
-    for j in range(0, 4 * wide, 64):
-        _tiles(sixes, fours, a, a_row, packed + j * depth, depth, c + j, c_row, bias + j, ending)
-        activate(c + j, c_row, rows, WIDE, mode)
-    if wide < columns:
-        j = 4 * wide
-        for r in range(0, rows, ROWS):
-            _tile8(
-                a + r * a_row,
-                a_row,
-                packed + j * depth,
-                depth,
-                c + r * c_row + j,
-                c_row,
-                bias + j,
-                ending,
-            )
-        activate(c + j, c_row, rows, 8, mode)
+    j = 0
+    while j < columns:
+        _, width = panel_of(j, columns)
+        b, to, plus = packed + 4 * j * depth, c + 4 * j, bias + 4 * j
+        if width == WIDE:
+            _tiles(sixes, fours, a, a_row, b, depth, to, c_row, plus, ending)
+        elif width == 16:
+            _tiles16(sixes, fours, a, a_row, b, depth, to, c_row, plus, ending)
+        else:
+            for r in range(0, rows, ROWS):
+                _tile8(a + r * a_row, a_row, b, depth, to + r * c_row, c_row, plus, ending)
+        activate(to, c_row, rows, width, mode)
+        j += width
 
 
 @kernel
@@ -295,27 +345,39 @@ def gradient(z, z_row, outputs, x, x_row, columns, samples, g, g_row, mode):
     if outputs == 1:
         row_gradient(z, z_row, x, x_row, columns, samples, g, mode)
         return
-    wide = columns // WIDE * WIDE
     sixes, fours = _cut(outputs)
-    for j in range(0, 4 * wide, 64):
-        _turned_tiles(sixes, fours, z, z_row, x + j, x_row, samples, g + j, g_row, mode)
-    if wide < columns:
-        for o in range(0, outputs, ROWS):
-            _turned8(z + 4 * o, z_row, x + 4 * wide, x_row, samples, g + o * g_row + 4 * wide, g_row,
-                     mode)  # fmt: skip
+    j = 0
+    while j < columns:
+        _, width = panel_of(j, columns)
+        of, to = x + 4 * j, g + 4 * j
+        if width == WIDE:
+            _turned_tiles(sixes, fours, z, z_row, of, x_row, samples, to, g_row, mode)
+        elif width == 16:
+            _turned_tiles16(sixes, fours, z, z_row, of, x_row, samples, to, g_row, mode)
+        else:
+            for o in range(0, outputs, ROWS):
+                _turned8(z + 4 * o, z_row, of, x_row, samples, to + o * g_row, g_row, mode)
+        j += width
+
+
+@kernel
+def _column_sums(zero, z, z_row, samples, g, mode):
+    """`column_sums` of one vector of columns."""
+    s = t = zero
+    for _ in range(samples // 2):
+        s = s + load_as(s, z)
+        t = t + load_as(t, z + z_row)
+        z += 2 * z_row
+    if samples % 2:
+        s = s + load_as(s, z)
+    finish(s + t, g, 0, mode)
 
 
 @kernel
 def column_sums(z, z_row, columns, samples, g, mode):
     """g[columns] = (or +=) the sums of Z[samples, columns] over its rows."""
-    for j in range(0, columns, 8):
-        at = z + 4 * j
-        s = fill(ZERO)
-        t = fill(ZERO)
-        for _ in range(samples // 2):
-            s = s + load(at)
-            t = t + load(at + z_row)
-            at += 2 * z_row
-        if samples % 2:
-            s = s + load(at)
-        finish(s + t, g + 4 * j, 0, mode)
+    wide = 4 * (columns // LANES * LANES)
+    for j in range(0, wide, VECTOR):
+        _column_sums(fill_wide(ZERO), z + j, z_row, samples, g + j, mode)
+    if wide < 4 * columns:
+        _column_sums(fill(ZERO), z + wide, z_row, samples, g + wide, mode)
