@@ -59,12 +59,13 @@ from holdfast.learn.fused_tiles import (
     PANEL,
     RELU_SLOPE,
     SET,
+    TALL,
     TANH_SLOPE,
     WIDE,
     activate,
     finish,
     finish_row,
-    turned_strip,
+    turned_tiles,
 )
 
 LEAST_ROWS = 24
@@ -197,19 +198,30 @@ def _cut_evenly(rows):
     return (rows - 4 * fours) // 6, fours
 
 
+@kernel
+def _rest(sixes, fours, number, mirror, depth, a, a_row, b, v, size, c, c_row, bias, relu):
+    """Make the last few tiles of a product: compiled once for all of them."""
+    _strip(6, sixes, number, mirror, depth, a, a_row, b, v, size, c, c_row, bias, relu)
+    done = 6 * sixes
+    a, v, c = a + done * a_row, v + done * PANEL, c + done * c_row
+    _strip(4, fours, number, mirror, depth, a, a_row, b, v, size, c, c_row, bias, relu)
+
+
 @kernel(inline=True)
 def _product(
     number, mirror, rows, depth, columns, a, a_row, b, b_panel, kept, c, c_row, bias, mode
 ):
     """Make one product, panel by panel; those of B are `b_panel` bytes apart."""
     sixes, fours = _cut_evenly(rows)
-    size, done = 4 * rows * columns, 6 * sixes
-    relu = mode == RELU_SLOPE
+    tall, sixes = sixes // (TALL // 6), sixes % (TALL // 6)
+    size, done, relu = 4 * rows * columns, tall * TALL, mode == RELU_SLOPE
     v = kept + 2 * size
     for _ in range(0, columns, WIDE):
-        _strip(6, sixes, number, mirror, depth, a, a_row, b, v, size, c, c_row, bias, relu)
-        _strip(4, fours, number, mirror, depth, a + done * a_row, a_row, b, v + PANEL * done, size,
-               c + done * c_row, c_row, bias, relu)  # fmt: skip
+        _strip(TALL, tall, number, mirror, depth, a, a_row, b, v, size, c, c_row, bias, relu)
+        if sixes + fours > 0:
+            # As numbers that are known later: of constants, Numba would compile a `_rest` for each.
+            _rest(sixes, fours, np.int64(number), np.int64(mirror), depth, a + done * a_row, a_row, b,
+                  v + done * PANEL, size, c + done * c_row, np.int64(c_row), np.int64(bias), relu)  # fmt: skip
         if not mirror and (number == 1 or number >= 4):
             activate(c, c_row, rows, WIDE, mode)
         b, v, c, bias = b + b_panel, v + PANEL * rows, c + PANEL, bias + PANEL
@@ -264,9 +276,7 @@ def _add_part(z, z_row, outputs, x, x_row, columns, samples, to, mode):
     """Add Z[samples, outputs]' X[samples, columns] to the part at `to`, panel by panel, whose rows lie one after another."""
     sixes, fours = _cut_evenly(outputs)
     for k in range(0, 4 * columns, PANEL):
-        turned_strip(6, LANES, sixes, z, z_row, x + k, x_row, samples, to, PANEL, mode)
-        at, of = to + 6 * sixes * PANEL, z + 24 * sixes
-        turned_strip(4, LANES, fours, of, z_row, x + k, x_row, samples, at, PANEL, mode)
+        turned_tiles(LANES, sixes, fours, z, z_row, x + k, x_row, samples, to, PANEL, mode)
         to += PANEL * outputs
 
 

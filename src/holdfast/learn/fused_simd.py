@@ -37,7 +37,7 @@ _CONTRACT = ("contract",)
 
 def _host_lanes() -> int:
     """Return how many float32 lanes the vectors have of the machine that Numba compiles for."""
-    features = config.CPU_FEATURES
+    features = config.CPU_FEATURES  # type: ignore[attr-defined]
     features = get_host_cpu_features() if features is None else features
     return 16 if "+avx512f" in features.split(",") else 8
 

@@ -1,8 +1,8 @@
 """Register-blocked matrix products over one block of samples: the arithmetic of the fused learner.
 
-Everything is a product `C[r, :] (+)= sum_k A[r, k] * B[k, :]` in tiles of 6 rows by two vectors of columns:
-twelve accumulators, two loads and six broadcasts for twelve multiply-adds. The columns that are left go in tiles of 16 and of
-8. Strides are in bytes, so one tile serves all three products of a layer:
+Everything is a product `C[r, :] (+)= sum_k A[r, k] * B[k, :]` in tiles of 6 rows (or of `TALL`) by two vectors of columns:
+twelve accumulators, two loads and six broadcasts for twelve multiply-adds. Columns that are left go in tiles of 16, if vectors
+have 16 lanes, and of 8. Strides are in bytes, so one tile serves all three products of a layer:
 
     forward   rows = samples,  k = inputs,   columns = outputs  (B packed by `pack`)
     backward  rows = samples,  k = outputs,  columns = inputs   (B packed by `pack`)
@@ -48,6 +48,8 @@ WIDE = 2 * LANES
 """Columns of a tile."""
 PANEL = 4 * WIDE
 """Bytes of a row of them."""
+TALL = 12 if LANES > 8 else ROWS
+"""Rows of a tile where there are enough of them: vectors of 16 lanes come with twice as many registers."""
 LINEAR, TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD, SET, MINUS = range(8)
 """What becomes of a product: + bias [and activation]; times the slope of the activation whose
 output C holds; or added to C; or written to C, as it is or with the other sign."""
@@ -155,24 +157,30 @@ def _strip(rows, lanes, b_row, count, a, a_row, b, depth, c, c_row, bias, mode):
         c += rows * c_row
 
 
-@kernel
-def _tiles(sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
-    """Finish `WIDE` columns of a product with packed columns at `c`: tiles of six rows, then tiles of four."""
-    _strip(6, LANES, PANEL, sixes, a, a_row, b, depth, c, c_row, bias, mode)
+@kernel(inline=True)
+def _tiles(lanes, b_row, sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
+    """Finish the columns of a product at `c` that are packed at `b`: tall tiles, tiles of six rows, then of four."""
+    if lanes > 8:
+        _strip(12, lanes, b_row, sixes // 2, a, a_row, b, depth, c, c_row, bias, mode)
+        done = sixes // 2 * 12
+        a, c, sixes = a + done * a_row, c + done * c_row, sixes % 2
+    _strip(6, lanes, b_row, sixes, a, a_row, b, depth, c, c_row, bias, mode)
     a, c = a + 6 * sixes * a_row, c + 6 * sixes * c_row
-    _strip(4, LANES, PANEL, fours, a, a_row, b, depth, c, c_row, bias, mode)
+    _strip(4, lanes, b_row, fours, a, a_row, b, depth, c, c_row, bias, mode)
+
+
+@kernel
+def _tiles_wide(sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
+    _tiles(LANES, PANEL, sixes, fours, a, a_row, b, depth, c, c_row, bias, mode)
 
 
 @kernel
 def _tiles16(sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
-    """`_tiles` of 16 columns."""
-    _strip(6, 8, 64, sixes, a, a_row, b, depth, c, c_row, bias, mode)
-    a, c = a + 6 * sixes * a_row, c + 6 * sixes * c_row
-    _strip(4, 8, 64, fours, a, a_row, b, depth, c, c_row, bias, mode)
+    _tiles(8, 64, sixes, fours, a, a_row, b, depth, c, c_row, bias, mode)
 
 
 @kernel(inline=True)
-def turned_strip(rows, lanes, count, z, z_row, x, x_row, samples, g, g_row, mode):
+def _turned_strip(rows, lanes, count, z, z_row, x, x_row, samples, g, g_row, mode):
     """Finish `count` tiles of `rows` rows, one below the other, of a gradient."""
     last = samples - 1
     e = x + x_row * last
@@ -190,20 +198,26 @@ def turned_strip(rows, lanes, count, z, z_row, x, x_row, samples, g, g_row, mode
         g += rows * g_row
 
 
-@kernel
-def _turned_tiles(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
-    """Finish `WIDE` columns of a gradient at `g`: tiles of six rows, then tiles of four."""
-    turned_strip(6, LANES, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
+@kernel(inline=True)
+def turned_tiles(lanes, sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
+    """Finish the columns of a gradient at `g`: tall tiles, tiles of six rows, then of four."""
+    if lanes > 8:
+        _turned_strip(12, lanes, sixes // 2, z, z_row, x, x_row, samples, g, g_row, mode)
+        done = sixes // 2 * 12
+        z, g, sixes = z + 4 * done, g + done * g_row, sixes % 2
+    _turned_strip(6, lanes, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
     z, g = z + 24 * sixes, g + 6 * sixes * g_row
-    turned_strip(4, LANES, fours, z, z_row, x, x_row, samples, g, g_row, mode)
+    _turned_strip(4, lanes, fours, z, z_row, x, x_row, samples, g, g_row, mode)
 
 
 @kernel
-def _turned_tiles16(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
-    """`_turned_tiles` of 16 columns."""
-    turned_strip(6, 8, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
-    z, g = z + 24 * sixes, g + 6 * sixes * g_row
-    turned_strip(4, 8, fours, z, z_row, x, x_row, samples, g, g_row, mode)
+def _turned_wide(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
+    turned_tiles(LANES, sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode)
+
+
+@kernel
+def _turned16(sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
+    turned_tiles(8, sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode)
 
 
 @kernel
@@ -271,8 +285,8 @@ def product(a, a_row, rows, packed, depth, columns, c, c_row, bias, mode):
         _, width = panel_of(j, columns)
         b, to, plus = packed + 4 * j * depth, c + 4 * j, bias + 4 * j
         if width == WIDE:
-            _tiles(sixes, fours, a, a_row, b, depth, to, c_row, plus, ending)
-        elif width == 16:
+            _tiles_wide(sixes, fours, a, a_row, b, depth, to, c_row, plus, ending)
+        elif WIDE > 16 and width == 16:
             _tiles16(sixes, fours, a, a_row, b, depth, to, c_row, plus, ending)
         else:
             for r in range(0, rows, ROWS):
@@ -351,9 +365,9 @@ def gradient(z, z_row, outputs, x, x_row, columns, samples, g, g_row, mode):
         _, width = panel_of(j, columns)
         of, to = x + 4 * j, g + 4 * j
         if width == WIDE:
-            _turned_tiles(sixes, fours, z, z_row, of, x_row, samples, to, g_row, mode)
-        elif width == 16:
-            _turned_tiles16(sixes, fours, z, z_row, of, x_row, samples, to, g_row, mode)
+            _turned_wide(sixes, fours, z, z_row, of, x_row, samples, to, g_row, mode)
+        elif WIDE > 16 and width == 16:
+            _turned16(sixes, fours, z, z_row, of, x_row, samples, to, g_row, mode)
         else:
             for o in range(0, outputs, ROWS):
                 _turned8(z + 4 * o, z_row, of, x_row, samples, to + o * g_row, g_row, mode)
