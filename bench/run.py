@@ -1,6 +1,6 @@
 """Ours and the peers, side by side: `make bench`, or
 
-    .venv-bench/bin/python bench/run.py                       everything; about two hours on two quiet cores
+    .venv-bench/bin/python bench/run.py                       everything; over an hour on two quiet cores
     .venv-bench/bin/python bench/run.py --quick               a smoke run: one small case, one repeat
     .venv-bench/bin/python bench/run.py --only fused,sb3      some contenders or parts
     .venv-bench/bin/python bench/run.py --cases 64x64/1024/2  some cases: hidden/minibatch/threads
@@ -36,6 +36,8 @@ import picture  # noqa: E402
 import table  # noqa: E402
 from turns import Player  # noqa: E402
 
+from holdfast.learn.fused_simd import LANES  # noqa: E402
+
 CONTENDERS = {
     "fused": ("ours.py", "fused"),
     "fused-masked": ("ours.py", "fused-masked"),
@@ -49,8 +51,8 @@ CONTENDERS = {
     "jax": ("jax_loop.py", "whole"),
     "jax-host": ("jax_loop.py", "host"),
 }
-BURSTS = {"fused": 2, "fused-masked": 4, "jax": 4, "jax-host": 4}
-"""Updates of one turn, for contenders whose updates are short."""
+BURSTS = {"fused": 2, "fused-masked": 2, "jax": 2, "jax-host": 2}
+"""Updates of one turn, for contenders whose updates are short. The others have one, and a turn in the first round alone."""
 CASES = [f"{h}/{m}/{t}" for h in ("64x64", "256x256") for m in (1024, 8192) for t in (2, 1)]
 PARTS = ("worlds", "gae", "checkpoint", "startup", "growth")
 PACKAGES = (
@@ -66,7 +68,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one small case, one repeat")
     parser.add_argument("--only", default="", help=f"of {', '.join((*CONTENDERS, *PARTS))}")
     parser.add_argument("--cases", default="", help=f"of {', '.join(CASES)}")
-    parser.add_argument("--repeats", type=int, default=0, help="rounds of turns (3)")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=0,
+        help="rounds of turns (3); slow contenders play in the first",
+    )
     parser.add_argument("--games", type=int, default=0, help="games of 25 fish (64)")
     parser.add_argument("--more", action="store_true", help="keep results.jsonl, add what it lacks")
     parser.add_argument("--render", action="store_true", help="only write the tables anew")
@@ -141,7 +148,7 @@ def measure(
                 rows = parts.startup(quick, run_ours)
             else:
                 rows, verdict = parts.growth(quick, run_ours)
-        except Exception as fault:  # one broken part must not cost the rest of a two-hour run
+        except Exception as fault:  # one broken part must not cost the rest of a long run
             rows = [(part, "did not run", f"{type(fault).__name__}: {fault}"[:300])]
         yield {"part": part, "rows": rows, "verdict": verdict}
     yield {"ended": time.strftime("%Y-%m-%d %H:%M:%S"), "load": os.getloadavg()}
@@ -171,8 +178,9 @@ def play(
         "warmup": 1,
     }
     others = [key for key in contenders if key != table.FUSED]
-    round_of = [key for other in others for key in (table.FUSED, other)]
-    schedule = [key for key in (*round_of * rounds, table.FUSED) if key in contenders]
+    turns = others + [key for key in others if key in BURSTS] * (rounds - 1)
+    paired = [key for other in turns for key in (table.FUSED, other)]
+    schedule = [key for key in (*paired, table.FUSED) if key in contenders]
     players: dict[str, Player] = {}
     # Some peers leave files where they are started.
     with tempfile.TemporaryDirectory() as directory:
@@ -239,6 +247,7 @@ def describe(quick: bool, repeats: int, games: int) -> dict[str, Any]:
         "began": time.strftime("%Y-%m-%d %H:%M:%S"),
         "cpu": model,
         "cores": os.cpu_count(),
+        "lanes": LANES,
         "memory_gb": round(memory),
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -295,7 +304,8 @@ def report(lines: list[dict[str, Any]]) -> str:
     if "ended" not in lines[-1]:
         out += ["**This run has not ended (or was cut off).**", ""]
     out += [
-        f"- {about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB; {about['system']}",
+        f"- {about['cpu']}, {about['cores']} cores, vectors of {about['lanes']} float32 lanes, "
+        f"{about['memory_gb']} GB; {about['system']}",
         f"- Python {about['python']}; "
         + ", ".join(f"{k} {v}" for k, v in about["versions"].items()),
         *(

@@ -28,8 +28,12 @@ from case import (
 
 def main() -> None:
     case = read_case()
+    from holdfast.learn.fused_simd import LANES
+
+    flags = ["--xla_cpu_prefer_vector_width=512"] if LANES == 16 else []
     if case.threads == 1:
-        os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        flags.append("--xla_cpu_multi_thread_eigen=false")
+    os.environ["XLA_FLAGS"] = " ".join(flags)
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
     import jax.numpy as jnp
@@ -196,7 +200,7 @@ def main() -> None:
     meter.report(
         name,
         f"jax {jax.__version__}",
-        [note, "donated buffers", "advantages inside the jitted update", NO_MASKS],
+        [note, "donated buffers", *flags, "advantages inside the jitted update", NO_MASKS],
         split=not whole,
     )
 

@@ -102,7 +102,7 @@ def test_the_report_is_written_from_the_lines_alone() -> None:
     run = load("run")
     assert dict(os.environ) == before, "or every later process would compile its kernels anew"
     about = {
-        "began": "now", "cpu": "a CPU", "cores": 2, "memory_gb": 8, "system": "Linux", "python": "3.11",
+        "began": "now", "cpu": "a CPU", "cores": 2, "lanes": 8, "memory_gb": 8, "system": "Linux", "python": "3.11",
         "versions": {"torch": "2"}, "commit": "abc", "load": [3.0, 2.0, 1.0], "command": "bench/run.py",
         "quick": True, "repeats": 2, "games": 64,
     }  # fmt: skip
@@ -136,13 +136,15 @@ def test_contenders_take_turns_and_one_that_fails_costs_the_others_nothing(
     small = ["--steps=8", "--epochs=2"]
     begin = run.Player
     monkeypatch.setattr(run, "Player", lambda command, *rest: begin([*command, *small], *rest))
-    found = dict(run.play("64x64/1024/2", ["fused", "broken", "torch"], 2, 128))
+    found = dict(run.play("64x64/1024/2", ["fused", "broken", "torch", "fused-masked"], 2, 128))
     assert "nothing.py" in found["broken"]["failed"]
-    # fused broken fused torch, twice, and fused: the broken one's turns pass without it
+    # fused broken fused torch fused masked fused masked fused: slow ones play in the first round alone, and the broken
+    # one's turn passes without it
     assert found["fused"]["turns"] == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8]
-    assert found["torch"]["turns"] == [3, 7]
+    assert found["torch"]["turns"] == [3]
+    assert found["fused-masked"]["turns"] == [5, 5, 7, 7]
     assert len(found["fused"]["transitions_per_s"]) == 10
-    assert len(found["torch"]["transitions_per_s"]) == 2
+    assert len(found["torch"]["transitions_per_s"]) == 1
     # A later sitting plays the case again: one of its contenders failed for another reason than being absent.
     lines = [{"key": key, "case_name": "64x64/1024/2", **record} for key, record in found.items()]
     case = [lines[0]["case_name"]]

@@ -39,6 +39,7 @@ from holdfast.learn.fused_simd import (
     store,
     tanh,
     total,
+    totals,
     upper_of,
     where_less,
 )
@@ -55,7 +56,7 @@ LINEAR, TANH, RELU, TANH_SLOPE, RELU_SLOPE, ADD, SET, MINUS = range(8)
 output C holds; or added to C; or written to C, as it is or with the other sign."""
 
 FEW = 5
-"""Outputs of a linear layer up to which `few_product` is faster than tiles of eight columns."""
+"""Outputs of a linear layer up to which `few_product` is faster than tiles of eight columns, and which it can make."""
 ZERO = np.float32(0.0)
 ONE = np.float32(1.0)
 
@@ -83,22 +84,22 @@ def finish(v, at, bias, mode):
 def activate(at, row, rows, columns, mode):
     """Replace what LINEAR has left by its activations, if `mode` is TANH or RELU.
 
-    In a loop of its own, because inside a tile the accumulators leave no registers to overlap them in.
+    In loops of their own, because inside a tile the accumulators leave no registers to overlap them in.
     """
-    wide = columns // LANES * LANES
-    for r in range(at, at + rows * row, row):
-        for k in range(r, r + 4 * wide, VECTOR):
-            _activate(load_wide(k), k, mode)
-        if wide < columns:
-            _activate(load(r + 4 * wide), r + 4 * wide, mode)
-
-
-@kernel
-def _activate(v, at, mode):
+    wide = 4 * (columns // LANES * LANES)
+    left = wide < 4 * columns
     if mode == TANH:
-        store(at, tanh(v))
+        for r in range(at, at + rows * row, row):
+            for k in range(r, r + wide, VECTOR):
+                store(k, tanh(load_wide(k)))
+            if left:
+                store(r + wide, tanh(load(r + wide)))
     elif mode == RELU:
-        store(at, upper_of(v, fill_as(v, ZERO)))
+        for r in range(at, at + rows * row, row):
+            for k in range(r, r + wide, VECTOR):
+                store(k, upper_of(load_wide(k), fill_wide(ZERO)))
+            if left:
+                store(r + wide, upper_of(load(r + wide), fill(ZERO)))
 
 
 @kernel
@@ -302,55 +303,56 @@ def few_product(a, a_row, rows, b, b_row, outputs, depth, c, c_row, bias):
     Rows of B are padded with zeros to whole vectors, and so may those of A be with anything finite. As in `product`, the
     other columns of C receive their bias.
     """
-    rest = load(bias)
+    rest, zero = load(bias), fill(ZERO)
     for r in range(0, rows, 3):
         at, to = a + r * a_row, c + r * c_row
-        store(to, rest)
-        store(to + c_row, rest)
-        store(to + 2 * c_row, rest)
-        o = 0
-        while o < outputs:
-            w = b + o * b_row
-            if outputs - o < 4:
-                x0 = y0 = z0 = fill(ZERO)
-                for k in range(at, at + 4 * depth, 32):
-                    p = load(w)
-                    x0, y0, z0 = (
-                        fma(load(k), p, x0),
-                        fma(load(k + a_row), p, y0),
-                        fma(load(k + 2 * a_row), p, z0),
-                    )
-                    w += 32
-                _put(x0, y0, z0, to, c_row, bias, o)
-                o += 1
-                continue
-            x0 = y0 = z0 = x1 = y1 = z1 = fill(ZERO)
-            x2 = y2 = z2 = x3 = y3 = z3 = fill(ZERO)
-            for k in range(at, at + 4 * depth, 32):
-                f, g, h = load(k), load(k + a_row), load(k + 2 * a_row)
-                p = load(w)
-                x0, y0, z0 = fma(f, p, x0), fma(g, p, y0), fma(h, p, z0)
-                p = load(w + b_row)
-                x1, y1, z1 = fma(f, p, x1), fma(g, p, y1), fma(h, p, z1)
-                p = load(w + 2 * b_row)
-                x2, y2, z2 = fma(f, p, x2), fma(g, p, y2), fma(h, p, z2)
-                p = load(w + 3 * b_row)
-                x3, y3, z3 = fma(f, p, x3), fma(g, p, y3), fma(h, p, z3)
-                w += 32
-            _put(x0, y0, z0, to, c_row, bias, o)
-            _put(x1, y1, z1, to, c_row, bias, o + 1)
-            _put(x2, y2, z2, to, c_row, bias, o + 2)
-            _put(x3, y3, z3, to, c_row, bias, o + 3)
-            o += 4
+        if outputs < 4:
+            store(to, rest)
+            store(to + c_row, rest)
+            store(to + 2 * c_row, rest)
+            for o in range(outputs):
+                x, y, z = _few_sums(at, a_row, depth, b + o * b_row)
+                own = peek(bias + 4 * o)
+                poke(to + 4 * o, own + total(x))
+                poke(to + c_row + 4 * o, own + total(y))
+                poke(to + 2 * c_row + 4 * o, own + total(z))
+            continue
+        x0 = y0 = z0 = x1 = y1 = z1 = x2 = y2 = z2 = x3 = y3 = z3 = zero
+        w = b
+        for k in range(at, at + 4 * depth, 32):
+            f, g, h = load(k), load(k + a_row), load(k + 2 * a_row)
+            p = load(w)
+            x0, y0, z0 = fma(f, p, x0), fma(g, p, y0), fma(h, p, z0)
+            p = load(w + b_row)
+            x1, y1, z1 = fma(f, p, x1), fma(g, p, y1), fma(h, p, z1)
+            p = load(w + 2 * b_row)
+            x2, y2, z2 = fma(f, p, x2), fma(g, p, y2), fma(h, p, z2)
+            p = load(w + 3 * b_row)
+            x3, y3, z3 = fma(f, p, x3), fma(g, p, y3), fma(h, p, z3)
+            w += 32
+        # Rows are written whole: what reads them next would wait for single numbers.
+        x = totals(x0, x1, x2, x3, zero, zero, zero, zero)
+        y = totals(y0, y1, y2, y3, zero, zero, zero, zero)
+        z = totals(z0, z1, z2, z3, zero, zero, zero, zero)
+        if outputs > 4:
+            x4, y4, z4 = _few_sums(at, a_row, depth, b + 4 * b_row)
+            x = x + totals(zero, zero, zero, zero, x4, zero, zero, zero)
+            y = y + totals(zero, zero, zero, zero, y4, zero, zero, zero)
+            z = z + totals(zero, zero, zero, zero, z4, zero, zero, zero)
+        store(to, rest + x)
+        store(to + c_row, rest + y)
+        store(to + 2 * c_row, rest + z)
 
 
 @kernel
-def _put(x, y, z, c, c_row, bias, o):
-    """Write column `o` of three rows of C."""
-    own = peek(bias + 4 * o)
-    poke(c + 4 * o, own + total(x))
-    poke(c + c_row + 4 * o, own + total(y))
-    poke(c + 2 * c_row + 4 * o, own + total(z))
+def _few_sums(a, a_row, depth, w):
+    """The products, not yet added up over lanes, of three rows of A with one of B."""
+    x = y = z = fill(ZERO)
+    for k in range(a, a + 4 * depth, 32):
+        p = load(w)
+        x, y, z = fma(load(k), p, x), fma(load(k + a_row), p, y), fma(load(k + 2 * a_row), p, z)
+        w += 32
+    return x, y, z
 
 
 @kernel
