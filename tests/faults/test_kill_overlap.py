@@ -34,9 +34,8 @@ def test_sigkills_leave_the_same_parameters_journal_and_records(
     dice, run = random.Random(2), tmp_path / "r"
     words = ["train", "shoal", "--run", "r", *SMALL, "--overlap", "on"]
     for _ in range(KILLS):
-        before = time.time()
         process = holdfast(*words, "--runs-dir", str(tmp_path))
-        wait_for_training(process, run, before)
+        wait_for_training(process, run)
         time.sleep(dice.uniform(0, 0.2))
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -51,10 +50,9 @@ def test_sigkills_leave_the_same_parameters_journal_and_records(
 
 
 def test_sigterm_saves_the_rollout_that_was_played_ahead(reference: Path, tmp_path: Path) -> None:
-    before = time.time()
     words = ["train", "shoal", "--run", "r", *SMALL, "--overlap", "on"]
     process = holdfast(*words, "--runs-dir", str(tmp_path))
-    wait_for_training(process, tmp_path / "r", before)
+    wait_for_training(process, tmp_path / "r")
     process.send_signal(signal.SIGTERM)
     code, said = finish(process)
     assert code == 128 + signal.SIGTERM, said
