@@ -58,7 +58,6 @@ output C holds; or added to C; or written to C, as it is or with the other sign.
 FEW = 5
 """Outputs of a linear layer up to which `few_product` is faster than tiles of eight columns, and which it can make."""
 ZERO = np.float32(0.0)
-ONE = np.float32(1.0)
 
 
 @kernel
@@ -162,8 +161,8 @@ def _strip(rows, lanes, b_row, count, a, a_row, b, depth, c, c_row, bias, mode):
 def _tiles(lanes, b_row, sixes, fours, a, a_row, b, depth, c, c_row, bias, mode):
     """Finish the columns of a product at `c` that are packed at `b`: tall tiles, tiles of six rows, then of four."""
     if lanes > 8:
-        _strip(12, lanes, b_row, sixes // 2, a, a_row, b, depth, c, c_row, bias, mode)
-        done = sixes // 2 * 12
+        _strip(TALL, lanes, b_row, sixes // 2, a, a_row, b, depth, c, c_row, bias, mode)
+        done = sixes // 2 * TALL
         a, c, sixes = a + done * a_row, c + done * c_row, sixes % 2
     _strip(6, lanes, b_row, sixes, a, a_row, b, depth, c, c_row, bias, mode)
     a, c = a + 6 * sixes * a_row, c + 6 * sixes * c_row
@@ -203,8 +202,8 @@ def _turned_strip(rows, lanes, count, z, z_row, x, x_row, samples, g, g_row, mod
 def turned_tiles(lanes, sixes, fours, z, z_row, x, x_row, samples, g, g_row, mode):
     """Finish the columns of a gradient at `g`: tall tiles, tiles of six rows, then of four."""
     if lanes > 8:
-        _turned_strip(12, lanes, sixes // 2, z, z_row, x, x_row, samples, g, g_row, mode)
-        done = sixes // 2 * 12
+        _turned_strip(TALL, lanes, sixes // 2, z, z_row, x, x_row, samples, g, g_row, mode)
+        done = sixes // 2 * TALL
         z, g, sixes = z + 4 * done, g + done * g_row, sixes % 2
     _turned_strip(6, lanes, sixes, z, z_row, x, x_row, samples, g, g_row, mode)
     z, g = z + 24 * sixes, g + 6 * sixes * g_row
