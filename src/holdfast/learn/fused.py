@@ -23,8 +23,8 @@ from holdfast.learn.fused_act import SAMPLE, VALUES
 from holdfast.learn.fused_adam import pack
 from holdfast.learn.fused_crew import Crew
 from holdfast.learn.fused_layout import Layout, aligned
-from holdfast.learn.fused_loss import NOTES
 from holdfast.learn.fused_order import permutations
+from holdfast.learn.fused_stage import record_width
 from holdfast.learn.fused_sync import ABORT, PATIENCE, SYNC_SIZE, patience
 from holdfast.learn.fused_tiles import ROWS
 from holdfast.learn.learner import Anchor, Index, Learner, RolloutLearner
@@ -206,12 +206,6 @@ def lane_sizes(nets: int, threads: int) -> list[int]:
         return list(FEW_LANES)
     half = max(2, -(-threads // nets))
     return [LARGE] * half + [SMALL] * half
-
-
-def record_width(actions: int, inputs: int) -> int:
-    """Return the floats of a sample's record: with the observation if all of it fits into two cache lines."""
-    whole = -(-(NOTES + actions + inputs) // 16) * 16
-    return whole if whole <= 32 else -(-(NOTES + actions) // 4) * 4
 
 
 def _rows(obs: Array) -> F32:

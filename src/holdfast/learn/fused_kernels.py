@@ -33,17 +33,7 @@ from holdfast.learn.fused_adam import (
     pack_rows,
     reduce_row,
 )
-from holdfast.learn.fused_loss import (
-    ADVANTAGE,
-    KL,
-    NOTES,
-    OLD_LOGP,
-    OLD_VALUE,
-    RETURN,
-    SUMS,
-    policy_block,
-    value_block,
-)
+from holdfast.learn.fused_loss import KL, NOTES, SUMS, policy_block, value_block
 from holdfast.learn.fused_seven import (
     LEAST_ROWS,
     panel_sums,
@@ -52,7 +42,8 @@ from holdfast.learn.fused_seven import (
     seven_gradient,
     seven_gradient_end,
 )
-from holdfast.learn.fused_simd import address, peek, poke, prefetch
+from holdfast.learn.fused_simd import address, peek, poke
+from holdfast.learn.fused_stage import fetch, stage, write_records
 from holdfast.learn.fused_sync import barrier, ticket
 from holdfast.learn.fused_tiles import ADD, SET, column_sums, gradient, product
 from holdfast.learn.fused_transpose import transpose
@@ -131,27 +122,6 @@ def _backward(first, last, plan, layers, packed, work, grads, rows, full, mode, 
 
 
 @kernel
-def _write_records(lo, hi, log_probs, advantages, returns, values, actions, obs, records):
-    """Put what the loss needs of samples `lo..hi-1` side by side: a cache line each, not one an array.
-
-    The observation stands behind it if there is room.
-    """
-    size = actions.shape[1]
-    behind = NOTES + size
-    room = records.shape[1] >= behind + obs.shape[1]
-    for n in range(lo, hi):
-        records[n, OLD_LOGP] = log_probs[n]
-        records[n, ADVANTAGE] = advantages[n]
-        records[n, RETURN] = returns[n]
-        records[n, OLD_VALUE] = values[n]
-        for k in range(size):
-            records[n, NOTES + k] = actions[n, k]
-        if room:
-            for k in range(obs.shape[1]):
-                records[n, behind + k] = obs[n, k]
-
-
-@kernel
 def _finish_lane(first, last, layers, work, grads, mode):
     """Turn the first layer's gradient back; that of its biases is that of the input that is always 1. Put those of layers
     `first..last-1` together that are in parts."""
@@ -201,26 +171,17 @@ def _lane(
     for lo in range(start, end, plan.block):
         rows = min(plan.block, end - lo)
         full = (rows + 3) // 4 * 4 if seven and rows >= LEAST_ROWS else 0
-        for r in range(rows):
-            n = order[lo + r]
-            copy_row(data + stride * n, plan.inputs, source + r * plan.source_row)
-            if padded:
-                # An input that is always 1 in the padding: the gradient of its weights is that of the biases.
-                poke(source + r * plan.source_row + 4 * plan.inputs, ONE)
-            for k in range(NOTES):
-                poke(scratch + k * column + 4 * r, peek(notes + width * n + 4 * k))
-            copy_row(notes + width * n + 4 * NOTES, plan.actions, actions + 4 * plan.actions * r)
+        stage(
+            order, lo, rows, notes, width, plan.actions, data, stride, plan.inputs, source,
+            plan.source_row, padded, scratch, column, actions,
+        )  # fmt: skip
         clear_rows(source, plan.source_row, rows, full, layers[0].source_columns)
         # While this block is computed, fetch the next one.
         ahead = lo + plan.block if lo + plan.block < end else then
-        for k in range(ahead, min(ahead + plan.block, order.size)):
-            n = order[k]
-            for line in range(notes + width * n, notes + width * (n + 1), 64):
-                prefetch(line)
-            if not together:
-                for line in range(data + stride * n, data + stride * n + 4 * plan.inputs, 64):
-                    prefetch(line)
-                prefetch(data + stride * n + 4 * plan.inputs - 4)
+        fetch(
+            order, ahead, min(ahead + plan.block, order.size), notes, width, data, stride, plan.inputs,
+            together,
+        )  # fmt: skip
         mode = SET if lo == start else ADD
         forward(first, last, plan, layers, packed, work, max(rows, full), full > 0)
         if net == 0:
@@ -311,7 +272,7 @@ def update(
     home = thread * plan.nets // threads
     stopped, lag = False, 0.0
     samples = advantages.size
-    _write_records(
+    write_records(
         samples * thread // threads, samples * (thread + 1) // threads,
         log_probs, advantages, returns, values, actions, obs, records,
     )  # fmt: skip
