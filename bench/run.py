@@ -15,6 +15,7 @@ beside this file. Nothing here fails because something was slow: the bars are ju
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.metadata
 import json
 import os
@@ -125,10 +126,10 @@ def measure(
             yield {"key": key, "case_name": name, **record}
         for key in (key for key in contenders if key not in ready):
             yield {"key": key, "case_name": name, **absent[key]}
-    threads = os.cpu_count() or 1
+    threads = min(2, os.cpu_count() or 1)
 
     def run_ours(**settings: Any) -> dict[str, Any]:
-        record = run("fused", **{"threads": min(2, threads), **settings})
+        record = run("fused", threads=threads, **settings)
         if "failed" in record:
             raise RuntimeError(record["failed"])
         return record
@@ -147,7 +148,9 @@ def measure(
             elif part == "startup":
                 rows = parts.startup(quick, run_ours)
             else:
-                rows, verdict = parts.growth(quick, run_ours)
+                with tempfile.TemporaryDirectory() as directory:
+                    begin = functools.partial(start, "fused", Path(directory), threads=threads)
+                    rows, verdict = parts.growth(quick, begin)
         except Exception as fault:  # one broken part must not cost the rest of a long run
             rows = [(part, "did not run", f"{type(fault).__name__}: {fault}"[:300])]
         yield {"part": part, "rows": rows, "verdict": verdict}

@@ -112,6 +112,26 @@ def test_the_report_is_written_from_the_lines_alone() -> None:
     assert "60 to 60 GFLOP/s" in text and "- met: flat" in text
 
 
+def test_growth_compares_sizes_in_turns_that_follow_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    parts = load("parts")
+    schedule = [1, 4, 16, 4, 1]
+    # The machine gives half of its speed from the third turn on: that is no growth.
+    records = {
+        1: {"turns": [0, 4], "transitions_per_s": [100e3, 50e3]},
+        4: {"turns": [1, 3], "transitions_per_s": [200e3, 100e3]},
+        16: {"turns": [2, 2], "transitions_per_s": [100e3, 100e3]},
+    }
+    verdict = parts.growth_verdict(records, schedule)
+    assert verdict.startswith("NOT MET") and "16 games cost 1.50 of what 4 do" in verdict
+    assert "4 games cost 0.50 of what 1 do" in verdict
+    records[16]["turns"] = [2, 2, 2]
+    records[16]["transitions_per_s"] = [160e3, 160e3, 10e3]
+    assert parts.growth_verdict(records, schedule).startswith("met: cost a transition falls")
+
+
 @pytest.mark.parametrize("variant", ["fused", "torch", "fused-masked"])
 def test_our_adapter_makes_the_steps_it_was_asked_for(variant: str, tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH / "peers" / "ours.py"), f"--variant={variant}"]
