@@ -167,7 +167,6 @@ def startup(quick: bool, run_ours: Runner) -> Rows:
         rows.append(
             (text, f"{statistics.median(times):.2f} s", f"median of {repeats}, process included")
         )
-    run_ours(games=8, updates=1, warmup=0)
     times, compiled = [], 0.0
     for _ in range(repeats):
         began = time.perf_counter()
