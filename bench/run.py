@@ -50,9 +50,10 @@ CONTENDERS = {
     "torchrl": ("torchrl_ppo.py", ""),
     "sf": ("samplefactory.py", ""),
     "jax": ("jax_loop.py", "whole"),
+    "jax-one": ("jax_loop.py", "one"),
     "jax-host": ("jax_loop.py", "host"),
 }
-BURSTS = {"fused": 2, "fused-masked": 2, "jax": 2, "jax-host": 2}
+BURSTS = {"fused": 2, "fused-masked": 2, "jax": 2, "jax-one": 2, "jax-host": 2}
 """Updates of one turn, for contenders whose updates are short. The others have one, and a turn in the first round alone."""
 CASES = [f"{h}/{m}/{t}" for h in ("64x64", "256x256") for m in (1024, 8192) for t in (2, 1)]
 PARTS = ("worlds", "gae", "checkpoint", "startup", "growth")
@@ -117,9 +118,9 @@ def measure(
     run("fused", games=8, updates=1, warmup=0)
     absent: dict[str, dict[str, Any]] = {}
     done = {line["case_name"] for line in held if "key" in line}
-    contenders = [key for key in CONTENDERS if key in only]
-    for name in cases if contenders else []:
-        if name in done:
+    for name in cases:
+        contenders = contenders_of(name, only)
+        if name in done or not contenders:
             continue
         ready = [key for key in contenders if key not in absent]
         for key, record in play(name, ready, repeats, games):
@@ -159,6 +160,12 @@ def measure(
     yield {"ended": time.strftime("%Y-%m-%d %H:%M:%S"), "load": os.getloadavg()}
 
 
+def contenders_of(name: str, only: list[str]) -> list[str]:
+    """Return who of `only` plays a case: on one thread, JAX has a pool of one thread anyway."""
+    alone = table.parse(name)[2] == 1
+    return [key for key in CONTENDERS if key in only and not (alone and key == "jax-one")]
+
+
 def unfinished(
     line: dict[str, Any], lines: list[dict[str, Any]], only: list[str], cases: list[str]
 ) -> bool:
@@ -167,7 +174,7 @@ def unfinished(
         return False
     case = [other for other in lines if other.get("case_name") == line["case_name"]]
     ran = {other["key"] for other in case if "failed" not in other or other.get("absent")}
-    return not ran.issuperset(key for key in only if key in CONTENDERS)
+    return not ran.issuperset(contenders_of(line["case_name"], only))
 
 
 def play(

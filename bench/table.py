@@ -14,7 +14,7 @@ Record = dict[str, Any]
 
 FUSED, TORCH = "fused", "torch"
 TORCH_PEERS = ("sb3", "skrl", "cleanrl", "puffer", "torchrl", "sf")
-JAX_PEERS = ("jax", "jax-host")
+JAX_PEERS = ("jax", "jax-one", "jax-host")
 SPLIT = ("env", "inference", "advantages", "update")
 
 
