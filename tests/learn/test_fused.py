@@ -373,3 +373,10 @@ def test_one_compilation_serves_every_network() -> None:
         fused.update(random_rollout(fused))
     assert len(update.signatures) == 1
     assert len(work_on.signatures) == len(post.signatures) == 1
+
+
+@pytest.mark.parametrize("nvec", [(), (3, 4)])
+def test_a_discrete_action_is_one_choice(nvec: tuple[int, ...]) -> None:
+    """Kernels write as many numbers a row as `nvec` has, and rollouts have room for one."""
+    with pytest.raises(ValueError, match="multi_discrete"):
+        NetSpec(3, "discrete", nvec=nvec)

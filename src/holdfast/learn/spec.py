@@ -77,6 +77,13 @@ class NetSpec:
     truth: int = 0
     """Numbers a slot that teach the belief: what a rollout holds besides observations."""
 
+    def __post_init__(self) -> None:
+        if self.action == "discrete" and len(self.nvec) != 1:
+            raise ValueError(
+                f"A discrete action is one choice, so nvec has one number, not {self.nvec}. "
+                "Several choices at once are 'multi_discrete'."
+            )
+
     @property
     def plain(self) -> bool:
         """Whether it is an MLP without memory or noise: what needs no torch."""
