@@ -10,7 +10,7 @@ help:
 	@echo "make test    run all tests"
 	@echo "make setup   make .venv and install Holdfast into it"
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   measure against the peers (over an hour; BENCH_ARGS=--quick: minutes)"
+	@echo "make bench   measure against the peers (some 100 minutes; BENCH_ARGS=--quick: minutes)"
 	@echo "make clean   remove .venv and caches (runs are kept)"
 
 setup: $(VENV)/.ready

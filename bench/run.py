@@ -1,6 +1,6 @@
 """Ours and the peers, side by side: `make bench`, or
 
-    .venv-bench/bin/python bench/run.py                       everything; over an hour on two quiet cores
+    .venv-bench/bin/python bench/run.py                       everything; some 100 minutes on two cores
     .venv-bench/bin/python bench/run.py --quick               a smoke run: one small case, one repeat
     .venv-bench/bin/python bench/run.py --only fused,sb3      some contenders or parts
     .venv-bench/bin/python bench/run.py --cases 64x64/1024/2  some cases: hidden/minibatch/threads
