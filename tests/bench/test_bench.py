@@ -118,7 +118,7 @@ def test_growth_compares_sizes_in_turns_that_follow_each_other(
     monkeypatch.syspath_prepend(str(BENCH))
     parts = load("parts")
     schedule = [1, 4, 16, 4, 1]
-    # The machine gives half of its speed from the third turn on: that is no growth.
+    # From the third turn on the machine gives half of its speed, which 4 games against 1 must not show.
     records = {
         1: {"turns": [0, 4], "transitions_per_s": [100e3, 50e3]},
         4: {"turns": [1, 3], "transitions_per_s": [200e3, 100e3]},

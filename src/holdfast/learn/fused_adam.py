@@ -37,16 +37,22 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 ZERO = np.float32(0.0)
 
 
-@kernel
-def copy_row(source, size, to):
-    """Copy `size` floats, in whole vectors that overlap at the end rather than pass it."""
+@kernel(inline=True)
+def copy_here(source, size, to):
+    """`copy_row` without a call, which costs more than a few floats do."""
     if size < 8:
         for j in range(size):
             poke(to + 4 * j, peek(source + 4 * j))
-        return
-    for j in range(0, size - 8, 8):
-        store(to + 4 * j, load(source + 4 * j))
-    store(to + 4 * size - 32, load(source + 4 * size - 32))
+    else:
+        for j in range(0, size - 8, 8):
+            store(to + 4 * j, load(source + 4 * j))
+        store(to + 4 * size - 32, load(source + 4 * size - 32))
+
+
+@kernel
+def copy_row(source, size, to):
+    """Copy `size` floats, in whole vectors that overlap at the end rather than pass it."""
+    copy_here(source, size, to)
 
 
 @kernel

@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.jit import kernel
+from holdfast.learn.fused_adam import copy_here
 from holdfast.learn.fused_loss import ADVANTAGE, NOTES, OLD_LOGP, OLD_VALUE, RETURN
-from holdfast.learn.fused_simd import load, peek, poke, prefetch, store
+from holdfast.learn.fused_simd import peek, poke, prefetch
 
 NEAR = 12
 """How many samples ahead `stage` asks for what `fetch` has brought near, but which a block's activations have pushed out of
@@ -68,26 +69,17 @@ def stage(
 
     If rows are `padded`, an input that is always 1 follows the others: the gradient of its weights is that of the biases.
     """
-    last, end = order.size - 1, 4 * inputs - 32
+    last = order.size - 1
     for r in range(rows):
         near = order[min(lo + r + NEAR, last)]
         prefetch(notes + width * near)
         prefetch(data + stride * near + 4 * inputs - 4)
         n = order[lo + r]
-        at, to = data + stride * n, source + r * source_row
-        # Not by `copy_row`: a call for each of a few floats costs more than they do.
-        if inputs < 8:
-            for j in range(0, 4 * inputs, 4):
-                poke(to + j, peek(at + j))
-        else:
-            for j in range(0, end, 32):
-                store(to + j, load(at + j))
-            store(to + end, load(at + end))
+        to = source + r * source_row
+        copy_here(data + stride * n, inputs, to)
         if padded:
             poke(to + 4 * inputs, ONE)
         at, to = notes + width * n, scratch + 4 * r
         for k in range(NOTES):
             poke(to + k * column, peek(at + 4 * k))
-        for k in range(0, 4 * size, 4):
-            poke(actions + k, peek(at + 4 * NOTES + k))
-        actions += 4 * size
+        copy_here(at + 4 * NOTES, size, actions + 4 * size * r)
